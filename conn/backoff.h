@@ -21,9 +21,9 @@ class AECONN_API Backoff {
   Backoff(ae::Duration first, ae::Duration most, std::uint64_t seed);
 
   /// Returns the pause to make after one more failed attempt. `asked` is the time for which the
-  /// refusing peer asked the client to wait, of which at most one minute counts; 0: none. If it is
-  /// longer than the pause would be, the pause is between `asked` and one and a half times `asked`,
-  /// because many clients may have been asked the same.
+  /// refusing peer asked the client to wait, of which at most one minute counts; 0: none. If
+  /// `asked` is longer than the pause would be, the pause is between `asked` and one and a half
+  /// times `asked`, because many clients may have been asked the same.
   ae::Duration next(ae::Duration asked = ae::Duration::zero());
   /// Restarts the growth of the pauses: the next pause is as short as a client's first one. Call it
   /// after a successful attempt.

@@ -14,14 +14,15 @@ namespace conn { inline namespace AECONN_ABI {
 struct AECONN_API Capacity {
   std::string name;          ///< name of this limit, for people: "locked memory (memlock)"
   std::uint64_t most = 0;    ///< value of this limit, in bytes or as a count
-  std::uint64_t used = 0;    ///< how much of the limit this process uses already, as far as known
-  std::uint64_t needed = 0;  ///< how much of the limit the requested number of connections needs
-  /// How many connections this limit allows; an estimate, low rather than high.
+  std::uint64_t used = 0;    ///< the part of `most` that this process already uses, as far as known
+  std::uint64_t needed = 0;  ///< the part of `most` that the requested number of connections needs
+  /// Number of connections that the unused part of the limit allows: an estimate, rather too low
+  /// than too high.
   std::uint64_t connections = 0;
-  bool bytes = false;  ///< whether `most`, `used` and `needed` are bytes, not counts
-  std::string raise;   ///< how the user can raise this limit, as a sentence
+  bool bytes = false;  ///< true if `most`, `used` and `needed` are bytes, not counts
+  std::string raise;   ///< tells the user how to raise this limit, as a part of a sentence
 
-  /// Whether the part of the limit that is not used yet covers what is needed.
+  /// Returns whether the part of the limit that is not used yet covers what is needed.
   bool enough() const noexcept { return used <= most && needed <= most - used; }
   /// Describes the limit: "locked memory (memlock): 8192 KiB, 64 KiB used; 1000 connections of
   /// these options need 65536 KiB, so there is room for 120: raise it with ...". The part after

@@ -100,8 +100,8 @@ class AECONN_API Connection : public ConnectionFacts {
   /// found; see "path-state" in info(). Only rdma with resume=yes survives a lost path.
   void set_path_handler(Handler handler);
   void clear_handlers() noexcept;           ///< removes every handler, also that of connect()
-  bool has_read_handler() const noexcept;   ///< whether a read handler is set
-  bool has_write_handler() const noexcept;  ///< whether a write handler is set
+  bool has_read_handler() const noexcept;   ///< returns whether a read handler is set
+  bool has_write_handler() const noexcept;  ///< returns whether a write handler is set
 
   // --- closing -----------------------------------------------------------------------------------
   /// Half-closes the connection: the peer receives everything written, then end of stream. Reading

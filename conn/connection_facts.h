@@ -31,13 +31,13 @@ class AECONN_API ConnectionFacts {
   State state() const noexcept;  ///< current state of the connection
   /// Text of the connection's first failure; "": it has not failed.
   const std::string& last_error() const noexcept;
-  /// Why the connection has ended or is about to end. This may be a failure that read() has not
-  /// reported yet; empty: none.
+  /// The reason why the connection has ended or is about to end; empty: none is known. It may be a
+  /// failure that read() has not reported yet.
   const Failure& why_ended() const noexcept;
   /// Code of the failure that last_error() describes; empty: none.
   std::error_code error_code() const noexcept;
-  /// How long a peer that refused this connection asked the client to wait before the next attempt;
-  /// 0: the peer did not ask.
+  /// The time for which a peer that refused this connection asked the client to wait before the
+  /// next attempt; 0: the peer did not ask.
   std::chrono::milliseconds retry_after() const noexcept;
   const ConnectionType& type() const noexcept;  ///< the transport that created this connection
   /// The loop on which this connection runs; null after that loop has ended, and between leave()
@@ -46,7 +46,7 @@ class AECONN_API ConnectionFacts {
   /// The file descriptor that only this connection uses, or -1 if it has none of its own. (With
   /// rdma, descriptors belong to the loop.)
   int fd() const noexcept;
-  /// This end's "10.0.0.1:6379" or Unix socket path; "": unknown.
+  /// Address of this end: "10.0.0.1:6379", or the path of a Unix socket; "": unknown.
   std::string local_address() const;
   std::string peer_address() const;  ///< address of the peer, in the format of local_address()
   Address local_host_port() const;   ///< local_address() split into host and port
@@ -59,7 +59,8 @@ class AECONN_API ConnectionFacts {
   /// address. The peer of a Unix socket often has no name: its address then consists of the family
   /// alone.
   std::size_t peer_sockaddr(sockaddr_storage& to) const noexcept;
-  std::optional<bool> is_local() const;  ///< whether the peer is on this host; no value: unknown
+  /// Returns whether the peer is on this host; no value: unknown.
+  std::optional<bool> is_local() const;
   /// The path to the peer: "tcp 10.0.0.2:50400 > 10.0.0.1:6379", see docs/paths.md. "" if the
   /// connection was never established.
   std::string path() const;

@@ -23,7 +23,8 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// What a transport can do. An operation that it cannot do still exists, and reports an error.
+/// The operations and properties that a transport supports. Calling an operation that it does not
+/// support fails with an error.
 struct Capabilities {
   /// Connection::shutdown() works; writing may go on after the peer's end of stream. (Over rdma if
   /// both ends are aeconn.)
@@ -115,8 +116,8 @@ class AECONN_API ConnectionType {
   [[nodiscard]] std::unique_ptr<Memory> register_memory(ae::EventLoop& loop,
                                                         std::span<std::byte> bytes) const;
 
-  /// Whether there is work on `loop` that no descriptor announces (like Redis's function of this
-  /// name). For programs that poll for such work themselves; an ae::EventLoop polls for it
+  /// Returns whether there is work on `loop` that no descriptor announces (like Redis's function of
+  /// this name). For programs that poll for such work themselves; an ae::EventLoop polls for it
   /// automatically.
   bool has_pending_data(ae::EventLoop& loop) const;
   /// Runs handlers for the data that has_pending_data() announces. Returns how many handlers ran.

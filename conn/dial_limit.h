@@ -55,7 +55,7 @@ class AECONN_API DialLimit {
     ae::Poster poster;
     // Called when the client gets its place; called and destroyed on the loop's thread.
     std::function<void()> granted;
-    // Whether the client has a place, as opposed to waiting for one; guarded by mutex_.
+    // True if the client has a place; false: it waits in the queue. Guarded by mutex_.
     bool holds = false;
     // Says whether the parent of this process (before fork()) created this entry.
     ae::MadeHere made_here;
@@ -79,7 +79,8 @@ class DialLimit::Place {
   ~Place() { limit_.leave(entry_); }
   Place(const Place&) = delete;
   Place& operator=(const Place&) = delete;
-  bool holds() const;  ///< whether the client has a place; false: it still waits in the queue
+  /// Returns whether the client has a place; false: it still waits in the queue.
+  bool holds() const;
 
  private:
   DialLimit& limit_;

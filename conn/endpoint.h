@@ -2,7 +2,7 @@
 #pragma once
 // Endpoint: where to listen or connect, as a URL: tcp://127.0.0.1:6379, tcp://*,-[::]:6379,
 // unix:///run/kv, `unix:@kv`, rdma://10.0.0.1:6379?window=256k. The scheme selects the transport. A
-// list of schemes, the preferred one first, names one place that several transports can reach:
+// list of schemes, the preferred one first, names one server that several transports can reach:
 // rdma|tcp://10.0.0.1:6379. In a list that contains shm, an option names the path that shm uses:
 // shm|tcp://10.0.0.1:6379?shm-path=/run/kv.shm. Any byte of a path, an option or a host, and the
 // commas between hosts, may be written as %XX (RFC 3986). A '?' in a path, a '&' in an option, and
@@ -18,9 +18,9 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Whether URLs of this scheme always have a path instead of hosts and a port. True for unix, shm,
-/// tls over these, and lists of only such schemes; false for a list of shm and schemes that have
-/// hosts. A URL of another scheme has a path if the path follows `//` immediately, as in
+/// Returns whether URLs of this scheme always have a path instead of hosts and a port. True for
+/// unix, shm, tls over these, and lists of only such schemes; false for a list of shm and schemes
+/// that have hosts. A URL of another scheme has a path if the path follows `//` immediately, as in
 /// pipe:///run/kv; check() decides whether its transport takes it.
 AECONN_API bool carries_path(std::string_view scheme) noexcept;
 
@@ -30,7 +30,7 @@ struct AECONN_API Endpoint {
   struct Host {
     /// Host name or address (IPv6 without brackets); "*": any IPv4, "::": any IPv6.
     std::string name;
-    /// Whether the URL has a "-" before this host: it is then no error if listening on the host
+    /// True if the URL has a "-" before this host: it is then no error if listening on the host
     /// fails (Redis's bind rule).
     bool optional = false;
   };
@@ -44,7 +44,7 @@ struct AECONN_API Endpoint {
   /// whose name begins with '@' is written `./@name`.
   std::string path;
   Options options;  ///< the options, which are the part of the URL after the '?'
-  /// Whether the URL has no port at all. check() refuses such a URL if the transport needs a port.
+  /// True if the URL has no port at all. check() refuses such a URL if the transport needs a port.
   bool no_port = false;
 
   /// Parses a URL. Throws Error with a sentence that names the URL and the problem.
@@ -52,7 +52,7 @@ struct AECONN_API Endpoint {
   /// Returns the URL in printable ASCII. parse() restores the same endpoint from it, whatever bytes
   /// the path and the options contain.
   std::string to_string() const;
-  /// Whether the member `scheme` is a list of several schemes, such as "rdma|tcp".
+  /// Returns whether the member `scheme` is a list of several schemes, such as "rdma|tcp".
   bool is_list() const noexcept { return scheme.find('|') != std::string::npos; }
   /// Returns each scheme of the member `scheme`: several if it is a list, otherwise one.
   std::vector<std::string> schemes() const;

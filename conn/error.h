@@ -28,7 +28,7 @@ class AECONN_API Error : public std::runtime_error {
   explicit Error(std::string text) : std::runtime_error(printable(std::move(text))) {}
 };
 
-/// Why a connection failed: an error code for programs and a sentence for people.
+/// The reason why a connection failed: an error code for programs and a sentence for people.
 struct Failure {
   Failure() = default;
   /// Creates a failure. Unprintable characters of `sentence` are replaced by printable().
@@ -38,10 +38,10 @@ struct Failure {
 
   std::error_code code;  ///< an errno value or another category's code; empty: there is no failure
   std::string text;      ///< description of the failure for people, one sentence
-  /// How long the refusing peer asked the client to wait (rdma, between peers of this library); 0:
-  /// it did not ask.
+  /// The time for which the refusing peer asked the client to wait (rdma, if the peer uses this
+  /// library, too); 0: the peer did not ask.
   std::chrono::milliseconds retry_after{0};
-  /// Whether there is a failure, which means that `code` is not empty.
+  /// Returns whether there is a failure, which means that `code` is not empty.
   explicit operator bool() const noexcept { return static_cast<bool>(code); }
 };
 

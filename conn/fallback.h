@@ -17,7 +17,7 @@ namespace conn { inline namespace AECONN_ABI {
 /// A scheme of a list of schemes (such as "rdma|tcp") that was not used for a connection.
 struct Skipped {
   std::string scheme;                    ///< name of the skipped scheme
-  SkipReason kind = SkipReason::kOther;  ///< why the scheme was skipped, as a category for counters
+  SkipReason kind = SkipReason::kOther;  ///< category of the reason, for counters
   Failure why;                           ///< the reason, as an error code and text
 };
 

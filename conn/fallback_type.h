@@ -72,9 +72,8 @@ class AECONN_API FallbackType final : public Transport {
   std::vector<Capacity> capacity(const Endpoint& endpoint,
                                  std::uint64_t connections) const override;
 
-  const std::vector<Candidate>& candidates() const noexcept {
-    return candidates_;
-  }  ///< the schemes in the order of the list
+  /// Returns the schemes of the list, in its order.
+  const std::vector<Candidate>& candidates() const noexcept { return candidates_; }
   /// Returns the schemes to try for `endpoint`, each with its own endpoint, which has been checked.
   /// Throws Error if one is not valid.
   std::vector<Candidate> candidates_for(const Endpoint& endpoint) const;

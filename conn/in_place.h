@@ -29,14 +29,14 @@ inline constexpr std::size_t kMaxContiguous = 64 * 1024;
 /// close() or rebind(). Holding on to a view stalls the peer: the memory that the peer may write
 /// (its window) is not returned to it until consume().
 struct View {
-  /// Where the unread bytes are: the first `count` elements are valid.
+  /// The addresses and sizes of the pieces; the first `count` elements are valid.
   std::array<iovec, 2> pieces{};
   int count = 0;         ///< number of valid elements of `pieces`
   std::size_t size = 0;  ///< number of bytes in all pieces together
-  /// Whether the bytes cannot change. False: the peer can still write to this memory (rdma with
+  /// True if the bytes cannot change. False: the peer can still write to this memory (rdma with
   /// in-place=yes), so a value that was checked may be different when it is used.
   bool stable = true;
-  /// Whether no bytes follow those in this view: once they are consumed, read() returns end of
+  /// True if no bytes follow those in this view: once they are consumed, read() returns end of
   /// stream or the connection's error.
   bool last = false;
 

@@ -81,7 +81,7 @@ class AECONN_API MetricsText {
   void check(Labels labels, bool histogram);
   void sample(std::string_view suffix, const Labels& labels, std::string_view value);
   std::string text_, name_;
-  bool histogram_ = false;       // whether the current metric is a histogram
+  bool histogram_ = false;       // true if the current metric is a histogram
   std::set<std::string> names_;  // names of the metrics begun, with those of histograms' samples
   std::set<Labels> written_;     // labels of the current metric's samples, sorted
 };

@@ -31,8 +31,8 @@ class AECONN_API Options {
 
   /// Sets the option `key` to `value`, replacing an earlier value of this option.
   void set(std::string key, std::string value) { values_[std::move(key)] = std::move(value); }
-  bool has(std::string_view key) const;                    ///< whether the option `key` is set
-  bool empty() const noexcept { return values_.empty(); }  ///< whether no option is set
+  bool has(std::string_view key) const;  ///< returns whether the option `key` is set
+  bool empty() const noexcept { return values_.empty(); }  ///< returns whether no option is set
   /// All options that are set, sorted by name.
   const std::map<std::string, std::string, std::less<>>& values() const noexcept { return values_; }
   /// Text that parse() turns back into the same options, whatever bytes they contain.

@@ -41,7 +41,7 @@ class OneShotTimer;
 /// A client's connection that is connected again after each loss.
 class AECONN_API Redial {
  public:
-  /// What a Redial is doing at present, from waiting to connected.
+  /// The present activity of a Redial.
   enum class Phase : std::uint8_t {
     kWaiting,   ///< the Redial waits until the pause before the next attempt has ended
     kInLine,    ///< the Redial waits in the queue of its DialLimit for the permission to connect
@@ -53,11 +53,11 @@ class AECONN_API Redial {
   };
   /// Describes how an established connection ended.
   struct Loss {
-    Failure why;  ///< why the connection ended, as an error code and text
+    Failure why;  ///< the reason why the connection ended, as an error code and text
     /// Number of bytes written to the connection that the program has not confirmed with confirm().
     /// The peer may have processed all, some or none of them.
     std::uint64_t unconfirmed = 0;
-    /// Whether the connection is replaced because the preferred scheme works again. Handlers::up
+    /// True if the connection is replaced because the preferred scheme works again. Handlers::up
     /// runs next, with a connection over that scheme.
     bool moved = false;
   };
@@ -96,8 +96,8 @@ class AECONN_API Redial {
     ae::Duration attempt = std::chrono::seconds(1);
     /// Time-out of the program's probe, Handlers::prove.
     ae::Duration proof = std::chrono::seconds(2);
-    /// How long a connection must last so that the Redial considers the attempt a success. After a
-    /// success, the pauses between attempts start again with first_pause.
+    /// If a connection has lasted for this time when it is lost, the pauses between attempts start
+    /// again with first_pause.
     ae::Duration stable = std::chrono::seconds(5);
     /// While another scheme of the list is in use, how often to try to return to the preferred one;
     /// 0: never.
@@ -121,12 +121,12 @@ class AECONN_API Redial {
   Redial(const Redial&) = delete;
   Redial& operator=(const Redial&) = delete;
 
-  Phase phase() const noexcept { return phase_; }  ///< what this Redial is doing at present
+  Phase phase() const noexcept { return phase_; }  ///< the present activity of this Redial
   /// The connection in use; null unless phase() is kUp. Its type is the transport's own, even if
   /// the URL has a list of schemes.
   Connection* connection() const noexcept { return connection_.get(); }
-  /// Why the last attempt failed or the last connection was lost; empty if there was no failure or
-  /// loss yet.
+  /// The reason of the last failure or loss: why the last attempt failed, or why the last
+  /// connection was lost; empty: there was none yet.
   const Failure& last_failure() const noexcept { return last_; }
   /// The schemes that the URL lists before the scheme of the current connection, and why they were
   /// skipped.
@@ -179,8 +179,8 @@ class AECONN_API Redial {
   struct Life {
     bool alive = true;
     unsigned steps = 0;  // number of calls of enter() that are executing, which may be nested
-    // Exception that a handler of the program threw. It is kept until the Redial's functions that
-    // are on the stack have finished, and then rethrown.
+    // Exception that a handler of the program threw. It is rethrown when the outermost call of
+    // enter() ends.
     std::exception_ptr thrown;
   };
 

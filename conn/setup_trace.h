@@ -21,7 +21,7 @@ class AECONN_API SetupTrace {
     /// Name of the step: "connect", "resolve address", "TLS handshake"; a string literal.
     std::string_view name;
     ae::Duration took{};  ///< duration of the step, set when the step is completed or has failed
-    /// Whether the step was completed; false: the set-up failed, or was abandoned, during it.
+    /// True if the step was completed; false: the set-up failed, or was abandoned, during it.
     bool done = false;
   };
 

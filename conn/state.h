@@ -21,13 +21,14 @@ enum class State : std::uint8_t {
 /// Returns the name of a state, for logs: "connected".
 AECONN_API std::string_view to_string(State state) noexcept;
 
-/// Whether the write handler runs before the read handler when both are due in one iteration.
+/// Says which of the read handler and the write handler runs first if both are due in one
+/// iteration.
 enum class Barrier : bool {
   kNo,  ///< the read handler runs before the write handler
   kYes  ///< the write handler runs before the read handler
 };
 
-/// Which events run a connection's close handler.
+/// Says which events run a connection's close handler.
 enum class CloseOn : bool {
   kEnd,     ///< the close handler runs at the end of the peer's stream, or at a failure
   kFailure  ///< the close handler runs only at a failure

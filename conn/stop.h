@@ -40,7 +40,7 @@ namespace conn { inline namespace AECONN_ABI {
 /// time.
 class AECONN_API Stop {
  public:
-  /// How far the stop has come. The value only increases.
+  /// The phases of a stop, in the order in which they follow each other.
   enum class Phase : std::uint8_t {
     kServing,   ///< no signal has arrived, and request() was not called
     kDraining,  ///< the server does not listen any more; sessions end
@@ -48,8 +48,8 @@ class AECONN_API Stop {
   };
   /// Limits of a Stop, and what it calls. The functions run on the thread of the controlling loop.
   struct Settings {
-    /// How long sessions may take to end; the remaining ones are then aborted. Zero aborts them at
-    /// once; ae::Duration::max() means no limit.
+    /// The longest time that sessions may take to end; the connections of the remaining ones are
+    /// then aborted. Zero aborts all connections at once; ae::Duration::max() means no limit.
     ae::Duration limit = std::chrono::seconds(10);
     /// The signals that begin the stop. They are blocked on the constructing thread, and on threads
     /// that it makes later, and delivered to the loop by signalfd(2); handlers that the program has
@@ -107,7 +107,7 @@ class AECONN_API Stop {
   /// Has the effect of a signal: begins the stop or, if the stop has begun, aborts the connections
   /// that are left. May be called on any thread, but not in a signal handler.
   void request();
-  Phase phase() const noexcept;  ///< how far the stop has come; may be called on any thread
+  Phase phase() const noexcept;  ///< present phase of the stop; may be called on any thread
   /// Returns how many connections were aborted, and how many bytes of their output had not left
   /// this machine, as far as that is known (it is not over rdma and shm). Valid in phase kEnded, on
   /// any thread.

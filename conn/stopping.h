@@ -65,11 +65,11 @@ class AECONN_API Stopping final : public ae::LoopLocal {
   Stopping(ae::EventLoop& loop, ConnectionSet& connections);  ///< called by of(), not by programs
   ~Stopping() override;
 
-  /// Whether the server has begun to stop: a session should end once it has answered the request in
-  /// progress. False again soon after the Stop is destroyed.
+  /// Returns whether the server has begun to stop: a session should end once it has answered the
+  /// request in progress. False again soon after the Stop is destroyed.
   bool begun() const noexcept { return begun_; }
-  /// Whether half of the stop's time limit (Stop::Settings::limit) has passed: a session should
-  /// then end after the request in progress, even if the next request has already arrived.
+  /// Returns whether half of the stop's time limit (Stop::Settings::limit) has passed: a session
+  /// should then end after the request in progress, even if the next request has already arrived.
   bool hurries() const noexcept { return begun_ && loop_.now() >= hurries_from_; }
   /// Adds a watcher without owning it. It remains added until it is notified or destroyed, and must
   /// not be in any Stopping yet. If the stop has begun, the watcher is notified in the loop's next
@@ -94,9 +94,9 @@ class AECONN_API Stopping final : public ae::LoopLocal {
   /// Called when the Stop that called begin() is destroyed: begun() is false again, and `drained`
   /// is not called.
   void end() noexcept;
-  /// Keeps an accept handler until forget(), or until the loop ends.
+  /// Stores an accept handler until forget() is called, or until the loop ends.
   void keep(std::shared_ptr<const AcceptHandler> handler);
-  void forget() noexcept;  ///< destroys the accept handlers that were kept
+  void forget() noexcept;  ///< destroys the accept handlers that keep() stored
 
  private:
   class End;
@@ -110,7 +110,7 @@ class AECONN_API Stopping final : public ae::LoopLocal {
   std::function<void()> drained_;  // the function passed to begin(); empty once it was called
   ae::TimerId timer_ = 0;          // checks whether a served connection is left; 0: not set
   std::vector<std::shared_ptr<const AcceptHandler>> kept_;
-  std::unique_ptr<End> end_;  // destroys the kept handlers while the loop still works
+  std::unique_ptr<End> end_;  // destroys the handlers in kept_ just before the loop ends
 };
 
 }}  // namespace conn

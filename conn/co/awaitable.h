@@ -42,9 +42,9 @@ concept HasAwaiterFunctions = requires(Awaiter& awaiter, std::coroutine_handle<>
   awaiter.await_resume();
 };
 
-// Whether destroying an awaitable can end its wait. That needs a destructor that is not trivial: of
-// the awaiter, or, if the awaitable is a temporary, of the awaitable, which is then destroyed
-// together with the awaiter.
+// Satisfied if destroying an awaitable can end its wait. That needs a destructor that is not
+// trivial: of the awaiter, or, if the awaitable is a temporary, of the awaitable, which is then
+// destroyed together with the awaiter.
 template <class T>
 concept EndsItsWait =
     !std::is_trivially_destructible_v<std::remove_cvref_t<AwaiterOf<T>>> ||
@@ -52,8 +52,8 @@ concept EndsItsWait =
 
 }  // namespace detail
 
-/// An awaitable from outside this library that a Task and first() accept. The awaitable, or the
-/// result of its operator co_await, must have
+/// An awaitable from outside this library that a Task, first() and when_all() accept. The
+/// awaitable, or the result of its operator co_await, must have
 /// - await_ready(), await_suspend() taking a std::coroutine_handle<> (not one of a specific promise
 ///   type), and await_resume(), as the language requires them;
 /// - a destructor that ends the wait: afterwards the handle is not resumed. This is how a task is
@@ -66,8 +66,8 @@ concept Awaitable = detail::HasAwaiterFunctions<std::remove_reference_t<detail::
 
 namespace detail {
 
-/// Makes a task wait for an awaitable that does not belong to this library. `T` is the awaitable's
-/// type or a reference to it.
+/// The awaiter by which a task waits for an awaitable that does not belong to this library. `T` is
+/// the awaitable's type or a reference to it.
 template <class T>
 class Foreign : public OfLibrary {
  public:
@@ -110,8 +110,8 @@ class Foreign : public OfLibrary {
     return before == State::kWaits ? self.waiter_ : Waiter();
   }
   /// Calls await_suspend() of the awaiter and returns whether the task must wait. If
-  /// await_suspend() returns a coroutine to be resumed in place of the task, it is resumed inside
-  /// this call.
+  /// await_suspend() returns a coroutine to be resumed in place of the task, that coroutine is
+  /// resumed inside this call.
   bool begin() {
     using Result = decltype(awaiter_->value.await_suspend(link_.handle()));
     if constexpr (std::is_void_v<Result>) {

@@ -33,8 +33,8 @@ template <class T>
 concept WritableByteRange =
     ByteRange<T> && !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<T>>>;
 
-// Whether a read may fill an object of this type that was passed by an expression of type T: an
-// lvalue, or a temporary that only refers to bytes which another object owns, such as a span.
+// Satisfied if a read may fill an object that was passed as an expression of type T: an lvalue, or
+// a temporary that only refers to bytes which another object owns, such as a span.
 template <class T>
 concept Outlives = std::is_lvalue_reference_v<T> || std::ranges::borrowed_range<T>;
 

@@ -23,9 +23,10 @@ namespace conn { inline namespace AECONN_ABI { namespace co {
 /// The result of connect(): a connected stream, or the reason why there is none.
 struct [[nodiscard]] Connected {
   Stream stream;    ///< the connected stream; empty if connecting failed
-  Failure failure;  ///< why connecting failed; empty after success
+  Failure failure;  ///< the reason why connecting failed; empty after success
 
-  explicit operator bool() const noexcept { return !failure; }  ///< whether connecting succeeded
+  /// Returns whether connecting succeeded.
+  explicit operator bool() const noexcept { return !failure; }
   /// Returns the stream. Throws std::system_error if connecting failed.
   Stream value() && {
     if (failure) throw std::system_error(failure.code, failure.text);

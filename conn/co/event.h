@@ -78,7 +78,7 @@ class Event {
   /// Resets the event: it is not set any more, and later waits block. Tasks that set() has woken
   /// still resume.
   void reset() noexcept { missing_ = 1; }
-  bool is_set() const noexcept { return missing_ == 0; }  ///< whether the event is set now
+  bool is_set() const noexcept { return missing_ == 0; }  ///< returns whether the event is set now
   /// Waits until the event is set and returns true. Returns false if the time-out expires or the
   /// event is destroyed first.
   [[nodiscard]] detail::EventWait wait(ae::Duration limit = kNoLimit) noexcept {

@@ -126,7 +126,7 @@ class First : public Contest, private Watched {
     return winner_ == kNone;
   }
   Value await_resume() { return take(std::index_sequence_for<Operations...>{}); }
-  /// Whether one of the operations passed to first() is a task that is running (running.h).
+  /// Returns whether one of the operations passed to first() is a task that is running (running.h).
   bool runs() const noexcept { return Resumption::runs(*this); }
 
  private:
@@ -196,14 +196,16 @@ class First : public Contest, private Watched {
 
 }  // namespace detail
 
-/// Runs operations and tasks concurrently until one ends, and cancels the others: `co_await
-/// first(peer.read(buffer), sleep(loop, 1s))` returns a variant whose index() says which operation
-/// ended; a void result becomes std::monostate. The operations start in order. If one of them
-/// completes at once, it has ended first, and those after it never start. An empty task throws
-/// std::bad_alloc. If an operation ends while a task among the operations is running (the operation
-/// ended in a nested iteration of the loop), that task continues until it waits, and first()
-/// completes then; the other operations are cancelled at once. Takes its arguments by value:
-/// everything that co_await accepts.
+/// Runs operations and tasks concurrently until one ends, and cancels the others:
+/// `co_await first(peer.read(buffer), sleep(loop, 1s))` returns a variant whose index() says which
+/// operation ended; a void result becomes std::monostate. The operations start in order. If one of
+/// them completes at once, it has ended first, and those after it never start. An empty task throws
+/// std::bad_alloc.
+///
+/// If an operation ends while a task among the operations is running (the operation ended in a
+/// nested iteration of the loop), that task continues until it waits, and first() completes then;
+/// the other operations are cancelled at once. Takes its arguments by value: everything that
+/// co_await accepts.
 template <class... Awaitables>
 requires(sizeof...(Awaitables) > 0 && (!std::is_lvalue_reference_v<Awaitables> && ...))
     [[nodiscard]] detail::First<detail::OperationOf<Awaitables>...> first(

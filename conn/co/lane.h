@@ -4,8 +4,8 @@
 // direction, the handler that is set on the connection, and the timer for the operation's time-out.
 //
 // The handler stays set from one operation to the next if the same coroutine waits again before it
-// returns to the loop, and one timer serves all time-outs of the lane. In that case a waiting
-// operation changes neither the handler nor the timer.
+// returns to the loop, and one timer serves all time-outs of the lane. Then a new wait changes
+// neither the handler nor the timer, which makes it cheap.
 
 #include <cassert>
 #include <cerrno>
@@ -102,7 +102,7 @@ class Operation : public OfLibrary {
   ae::TimePoint deadline_;
   Waiter waiter_;
   bool waiting_ = false;
-  // Whether data has been found, but stays in the connection until the coroutine resumes. The
+  // True if data has been found, but stays in the connection until the coroutine resumes. The
   // operation remains the waiting operation of its lane until then.
   bool late_ = false;
   const bool nothing_;
@@ -307,7 +307,7 @@ class Lane {
   }
 
   const Direction direction_;
-  bool armed_ = false;  // whether this lane's handler is set on the connection
+  bool armed_ = false;  // true if this lane's handler is set on the connection
   bool ready_ = true;
   unsigned& at_once_;
   Connection* connection_;

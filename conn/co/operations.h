@@ -157,7 +157,8 @@ class Peek : public Operation {
   View view_;
 };
 
-/// Waits for the first byte of a request, or for the server to stop (conn/stop.h).
+/// The operation of Stream::next_request(): waits for the first byte of a request, or until the
+/// server stops (conn/stop.h).
 class NextRequest final : public Peek, private StopWatcher {
  public:
   NextRequest(Lane& lane, std::size_t& shown, Stopping* stopping, ae::Duration limit) noexcept
@@ -180,7 +181,8 @@ class NextRequest final : public Peek, private StopWatcher {
   }
 
  private:
-  /// When the server stops, the session still waits for this time: a request may be on its way.
+  /// The time for which a session still waits for a request when the server begins to stop, because
+  /// a request may be on its way.
   static constexpr ae::Duration kLastLook = std::chrono::milliseconds(1);
 
   static bool begun(const Stopping* stopping) noexcept {

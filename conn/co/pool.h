@@ -96,12 +96,11 @@ class [[nodiscard]] Pool::Lease {
   inline Lease& operator=(Lease&& other) noexcept;
   inline ~Lease();
 
-  explicit operator bool() const noexcept {
-    return bool(stream_);
-  }                                                   ///< whether this lease has a connection
+  /// Returns whether this lease has a connection.
+  explicit operator bool() const noexcept { return bool(stream_); }
   Stream& operator*() noexcept { return stream_; }    ///< returns the leased connection
   Stream* operator->() noexcept { return &stream_; }  ///< gives access to the leased connection
-  /// Why acquire() returned no connection; empty if it did return one.
+  /// The reason why acquire() returned no connection; empty if it did return one.
   const Failure& failure() const noexcept { return failure_; }
   /// Gives the connection back, for other tasks to use; this lease has none afterwards. If the
   /// connection has failed or ended, the pool connects again. Operations that wait for the stream
@@ -239,7 +238,7 @@ struct PoolCore : std::enable_shared_from_this<PoolCore> {
   // The free connections. The one that was used last is at the end, and is leased first.
   std::vector<PoolSlot*> idle;
   std::vector<std::unique_ptr<PoolSlot>> slots;
-  bool open = true;  // whether the pool exists
+  bool open = true;  // true if the pool exists
 };
 
 inline PoolSlot::PoolSlot(PoolCore& core, std::size_t index)

@@ -69,7 +69,7 @@ class Queue {
     room_.dismiss_all();
     values_.dismiss_all();
   }
-  bool closed() const noexcept { return closed_; }     ///< whether close() was called
+  bool closed() const noexcept { return closed_; }     ///< returns whether close() was called
   std::size_t size() const noexcept { return size_; }  ///< number of values in the queue now
   /// Maximum number of values in the queue.
   std::size_t capacity() const noexcept { return places_.size(); }

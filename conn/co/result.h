@@ -29,9 +29,9 @@ struct [[nodiscard]] Result {
   /// kEndOfStream: the stream ended before all requested bytes had arrived.
   std::errc error{};
 
-  /// Whether the operation succeeded.
+  /// Returns whether the operation succeeded.
   explicit operator bool() const noexcept { return error == std::errc(); }
-  /// Whether the peer ended the stream.
+  /// Returns whether the peer ended the stream.
   bool ended() const noexcept { return error == kEndOfStream; }
   /// Returns the number of bytes. Throws std::system_error if `error` is set.
   std::size_t value() const {
@@ -46,9 +46,9 @@ struct [[nodiscard]] Result {
 struct [[nodiscard]] Peeked : View {
   std::errc error{};  ///< the error that ended the operation; std::errc() if none
 
-  /// Whether the operation succeeded.
+  /// Returns whether the operation succeeded.
   explicit operator bool() const noexcept { return error == std::errc(); }
-  /// Whether the peer ended the stream.
+  /// Returns whether the peer ended the stream.
   bool ended() const noexcept { return error == kEndOfStream; }
 };
 

@@ -144,7 +144,7 @@ class Resumption {
 
   Node* node_;
   Resumption* const around_;
-  bool look_ = false;  // whether node_, or a node that awaits it, has a deferred action
+  bool look_ = false;  // true if node_, or a node that awaits it, has a deferred action
   std::exception_ptr thrown_;
 };
 

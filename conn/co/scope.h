@@ -14,8 +14,9 @@ namespace conn { inline namespace AECONN_ABI { namespace co {
 
 /// Owns tasks that run concurrently on one loop. Its destructor cancels tasks that have not ended:
 /// their frames are destroyed, newest first, and with them their streams. Declare a Scope after the
-/// loop and after everything that its tasks refer to. A task may destroy its own Scope: the task
-/// continues until it next waits, and is destroyed then.
+/// loop and after everything that its tasks refer to.
+///
+/// A task may destroy its own Scope: the task continues until it next waits, and is destroyed then.
 class Scope {
  public:
   Scope() = default;
@@ -54,7 +55,7 @@ class Scope {
     for (const detail::Spawned* each = first_; each != nullptr; each = each->next) ++count;
     return count;
   }
-  /// Whether all tasks of this Scope have ended.
+  /// Returns whether all tasks of this Scope have ended.
   bool empty() const noexcept { return first_ == nullptr; }
 
  private:

@@ -111,7 +111,7 @@ class [[nodiscard]] Semaphore::Permit {
     return *this;
   }
   ~Permit() { release(); }
-  /// Whether there is a permit.
+  /// Returns whether there is a permit.
   explicit operator bool() const noexcept { return permits_ != nullptr; }
   /// Returns the permit now, if there is one. The task that has waited longest gets it.
   void release() noexcept {

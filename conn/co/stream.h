@@ -16,13 +16,19 @@
 namespace conn { inline namespace AECONN_ABI { namespace co {
 
 /// Owns a connection and its read and write handlers. Its destructor closes the connection, as
-/// ConnectionPtr's does. Await each operation where it is called: `co_await peer.read(buffer,
-/// 10s)`. Operations allocate no memory of their own. One reading and one writing operation may
-/// wait at a time; a second one in the same direction fails at once with EBUSY and takes nothing.
-/// On an empty stream every operation fails with ENOTCONN. `limit` is the longest time for which an
-/// operation waits. When it expires, the operation fails with ETIMEDOUT, and the stream stays
-/// usable. Destroying the awaiting coroutine cancels the operation. No byte is lost: the next
-/// operation reads what was not taken. Buffers must outlive the wait; locals of the coroutine do.
+/// ConnectionPtr's does.
+///
+/// Await each operation where it is called: `co_await peer.read(buffer, 10s)`. Operations allocate
+/// no memory of their own. One reading and one writing operation may wait at a time; a second one
+/// in the same direction fails at once with EBUSY and takes nothing. On an empty stream every
+/// operation fails with ENOTCONN.
+///
+/// `limit` is the longest time for which an operation waits. When it expires, the operation fails
+/// with ETIMEDOUT, and the stream stays usable.
+///
+/// Destroying the awaiting coroutine cancels the operation. No byte is lost: the next operation
+/// reads what was not taken. Buffers must outlive the wait; local variables of the coroutine do.
+///
 /// Each operation tries to complete at once, before it waits. After 64 such tries in a row, or when
 /// the time of the loop's iteration is used up, the next operation waits for the next iteration, so
 /// that other handlers can run.
@@ -122,7 +128,7 @@ class Stream {
   Connection* operator->() const noexcept { return connection_.get(); }
   /// Gives access to the connection, like operator->.
   Connection& operator*() const noexcept { return *connection_; }
-  /// Whether this stream has a connection, whose state may be any.
+  /// Returns whether this stream has a connection, in any state.
   explicit operator bool() const noexcept { return connection_ != nullptr; }
   /// Returns the connection, without handlers. An operation that waits for it fails with ECANCELED
   /// in the loop's next iteration; the same happens when the stream is destroyed. If there is no

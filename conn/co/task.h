@@ -183,7 +183,7 @@ class [[nodiscard]] AwaitTask : public OfLibrary, private Watched {
     return true;
   }
   T await_resume() { return frame_.promise().take(); }
-  /// Whether the task is running now (running.h).
+  /// Returns whether the task is running now (running.h).
   bool runs() const noexcept { return Resumption::runs(frame_.promise()); }
 
  private:
@@ -194,11 +194,14 @@ class [[nodiscard]] AwaitTask : public OfLibrary, private Watched {
 
 /// Owns the frame of a coroutine that has not started. `co_await f()` or `co_await std::move(task)`
 /// takes the frame, runs it to its end, and returns its value or throws its exception. Destroying
-/// the awaiting coroutine cancels the task, whatever it is waiting for. A Task is empty after it
-/// was moved from, and if there was no memory for the coroutine's frame. The call of the coroutine
-/// does not report that: awaiting or spawning an empty Task throws std::bad_alloc. Parameters are
-/// stored in the frame: take them by value. A coroutine lambda loses its captures when the lambda
-/// is destroyed: pass parameters instead.
+/// the awaiting coroutine cancels the task, whatever it is waiting for.
+///
+/// A Task is empty after it was moved from, and if there was no memory for the coroutine's frame.
+/// The call of the coroutine does not report that: awaiting or spawning an empty Task throws
+/// std::bad_alloc.
+///
+/// Parameters are stored in the frame: take them by value. A coroutine lambda loses its captures
+/// when the lambda is destroyed: pass parameters instead.
 template <class T>
 class [[nodiscard]] Task {
  public:
@@ -218,7 +221,7 @@ class [[nodiscard]] Task {
   }
   /// Exchanges the frames of the two tasks.
   void swap(Task& other) noexcept { std::swap(frame_, other.frame_); }
-  /// Whether this Task is empty, that is, owns no frame.
+  /// Returns whether this Task is empty, that is, owns no frame.
   bool done() const noexcept { return frame_ == nullptr; }
 
   /// Called by co_await: passes the frame to the awaiter. Throws std::bad_alloc if this Task is

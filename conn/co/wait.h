@@ -73,10 +73,11 @@ class Wait : public Timed, private ReadyItem {
  protected:
   inline Wait(WaitList& list, ae::Duration limit) noexcept;
   ~Wait() override { leave(); }
-  /// Whether the condition that this operation waits for has occurred; false after a time-out.
+  /// Returns whether the condition that this operation waits for has occurred; false after a
+  /// time-out.
   bool woken() const noexcept { return woken_; }
   void be_woken() noexcept { woken_ = true; }
-  /// Whether the WaitList still exists; false if the event or queue that it belongs to was
+  /// Returns whether the WaitList still exists; false if the event or queue that it belongs to was
   /// destroyed during the wait.
   bool list_is_there() const noexcept { return list_ != nullptr; }
 

@@ -93,7 +93,8 @@ class WhenAll : public Gathering, private Watched {
     return missing_ != 0;
   }
   Values await_resume() { return take_all(std::index_sequence_for<Operations...>{}); }
-  /// Whether one of the operations passed to when_all() is a task that is running (running.h).
+  /// Returns whether one of the operations passed to when_all() is a task that is running
+  /// (running.h).
   bool runs() const noexcept { return Resumption::runs(*this); }
 
  private:
@@ -185,9 +186,12 @@ class WhenAll : public Gathering, private Watched {
 /// Runs operations and tasks concurrently until all have ended, and returns a tuple of their
 /// results: `co_await when_all(peer.write(request), peer.read(buffer))`; a void result becomes
 /// std::monostate. The operations start in order; each runs until it waits before the next one
-/// starts. An exception cancels nothing: when all operations have ended, when_all() throws the
-/// exception of the first argument that threw. Cancelling the awaiting task cancels the operations
-/// that have not ended; the results of the others are lost. An empty task throws std::bad_alloc.
+/// starts.
+///
+/// An exception cancels nothing: when all operations have ended, when_all() throws the exception of
+/// the first argument that threw. Cancelling the awaiting task cancels the operations that have not
+/// ended; the results of the others are lost. An empty task throws std::bad_alloc.
+///
 /// Takes its arguments by value: everything that co_await accepts. For a number of tasks that is
 /// known only at run time use Scope and WaitGroup.
 template <class... Awaitables>

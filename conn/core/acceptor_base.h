@@ -41,7 +41,7 @@ class AECONN_API AcceptorBase : public ae::Deferred, public ReadyItem, private L
   /// Ends everything that is not established yet; no handler runs afterwards. The end of the loop
   /// does the same. Must be called before this object is destroyed; AcceptorPtr does so.
   void stop() noexcept { stop(false); }
-  bool stopped() const noexcept { return stopped_; }  ///< whether stop() was called
+  bool stopped() const noexcept { return stopped_; }  ///< returns whether stop() was called
 
   const ConnectionType& type() const noexcept { return type_; }  ///< transport of the connections
   /// The loop; not to be called after stop().
@@ -84,9 +84,10 @@ class AECONN_API AcceptorBase : public ae::Deferred, public ReadyItem, private L
   void lost() noexcept { ++counters_.accept_errors; }
   /// Has run_ready() called in the next iteration.
   void run_soon() noexcept { ready_.push(*this); }
-  /// Whether the program's handlers must not run now.
+  /// Returns whether the program's handlers must not run now.
   bool busy() const noexcept { return paused_ || accepted_.running() || refused_.running(); }
-  bool paused() const noexcept { return paused_; }  ///< whether pause() was called last
+  /// Returns whether pause() was called after the last resume().
+  bool paused() const noexcept { return paused_; }
   /// Returns the counters of this transport on this loop.
   LoopCounters& counters() noexcept { return counters_; }
   /// The listener on the port; null: listen_on() was not called.

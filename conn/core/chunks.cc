@@ -9,7 +9,8 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-// How many unused small and large chunks a pool keeps for reuse: together at most 1.5 MiB.
+// The largest numbers of unused small and large chunks that a pool stores for reuse: together at
+// most 1.5 MiB.
 constexpr std::array<unsigned, 2> kKept{64, 8};
 
 }  // namespace

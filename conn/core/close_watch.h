@@ -16,7 +16,7 @@ class CloseWatch final : public ReadyItem {
   explicit CloseWatch(ConnectionCore& connection) noexcept : connection_(connection) {}
   Connection::Handler handler;
   CloseOn when = CloseOn::kEnd;
-  /// Whether the handler's event (the peer's end of stream, or a failure) has happened.
+  /// Returns whether the handler's event (the peer's end of stream, or a failure) has happened.
   bool due() const noexcept;
 
  private:

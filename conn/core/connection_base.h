@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What a connection of a program and the connection below a layer have in common: the counters of
-// their transport on the loop, the results of reads and writes, and the change of the carrier.
+// ConnectionBase: the parts that a program's connection and the connection below a layer (such as
+// TLS) have in common: the counters of their transport on the loop, the results of reads and
+// writes, and the change of the carrier.
 
 #include <cstddef>
 #include <cstdint>
@@ -38,7 +39,7 @@ class AECONN_API ConnectionBase : public CarrierHost {
 
   /// Called by take_over() on both hosts, after they have exchanged their carriers.
   virtual void carrier_changed() noexcept {}
-  /// What set_origin() stored; null: it was not called.
+  /// Returns the Origin that set_origin() stored; null: it was not called.
   virtual const Origin* origin() const noexcept = 0;
 
   /// Begins to count this connection in the counters of its carrier's type on `loop`. Throws
@@ -77,7 +78,8 @@ class AECONN_API ConnectionBase : public CarrierHost {
   // The loop's counters for the carrier's type; null while the connection moves from one loop to
   // another, and after the loop has ended.
   LoopCounters* counters_ = nullptr;
-  ae::TimePoint began_{};  // when this side began to connect, or to set up an accepted connection
+  // Time at which this side began to connect, or to set up an accepted connection.
+  ae::TimePoint began_{};
   std::uint64_t bytes_read_ = 0, bytes_written_ = 0;
   SpuriousWakeups vain_;
 

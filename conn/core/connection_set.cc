@@ -39,7 +39,7 @@ bool drain_all(ConnectionCore& connection, ae::TimePoint until) noexcept {
         connection.carrier_->wait_for(ae::kWritable, until);
       }
     } catch (
-        const std::exception&) {  // there is no memory to wait for the output, so it is given up
+        const std::exception&) {  // there is no memory to wait for the output, so it is not sent
     }
   }
   return connection.carrier_->drain(until);

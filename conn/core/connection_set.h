@@ -64,8 +64,8 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   /// Adds a watcher, without owning it, until it is notified or destroyed. The watcher must not be
   /// in any ConnectionSet.
   void add(LoopEndWatcher& watcher) noexcept;
-  /// Adds a watcher like add(), but it is notified after all others. For listeners: when other
-  /// watchers are notified, they may still move a listener to another loop, or take its pending
+  /// Adds a watcher like add(), but it is notified after all others. For listeners: other watchers
+  /// may, when they are notified, still move a listener to another loop, or take its pending
   /// connections.
   void add_last(LoopEndWatcher& watcher) noexcept;
   /// Notifies the watchers that the loop ends. The destructor of a transport's per-loop state must

@@ -53,7 +53,7 @@ class InPlace {
   std::span<std::byte> reserve(std::size_t size) noexcept { return output_.reserve(size); }
   void commit(std::size_t size) noexcept;
   bool send(const Outgoing& bytes) noexcept;
-  /// Whether there is output that has not been handed to the carrier yet.
+  /// Returns whether there is output that was not passed to the carrier yet.
   bool waits() const noexcept { return output_.waits(); }
   const PendingOutput& output() const noexcept { return output_; }
   /// Hands pending output to the carrier, as far as the carrier accepts it. Returns true if none is
@@ -121,7 +121,7 @@ class InPlace {
   // timer.
   ae::TimerId timer_ = 0;
   bool shutdown_due_ = false;
-  // Whether functions of this object are executing, so that it must not return to the pool yet.
+  // True if functions of this object are executing, so that it must not return to the pool yet.
   bool busy_ = false;
   Item<&InPlace::run_sending> sending_{*this};
   Item<&InPlace::run_telling> telling_{*this};

@@ -13,9 +13,10 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// The ReadyList of a transport's carriers on one loop, and an `Own`: what else the transport keeps
-/// for the loop. The loop owns this object. When the loop ends, each LoopEndWatcher is notified,
-/// and then the transport's connections are abandoned; all members still exist at that time.
+/// The ReadyList of a transport's carriers on one loop, and an `Own`: the transport's other
+/// state for the loop. The loop owns this object. When the loop ends, each LoopEndWatcher is
+/// notified, and then the transport's connections are abandoned; all members still exist at that
+/// time.
 template <class Own = std::monostate>
 class QueuedLoop final : public ae::LoopLocal {
  public:
@@ -37,7 +38,7 @@ class QueuedLoop final : public ae::LoopLocal {
   ae::EventLoop& loop;         ///< the loop that owns this object
   ConnectionSet& set;          ///< the loop's connections of all types
   ReadyList ready{loop};       ///< the list for the carriers; the loop serves it
-  Own own;                     ///< what else the transport keeps
+  Own own;                     ///< the transport's other state for the loop
 
  private:
   QueuedLoop(const ConnectionType& its_type, ae::EventLoop& its_loop, ConnectionSet& its_set)

@@ -28,9 +28,10 @@ class Refusals {
     waiting_.clear();
     return handler_.take();
   }
-  /// Whether the program has set a handler for refusals.
+  /// Returns whether the program has set a handler for refusals.
   explicit operator bool() const noexcept { return static_cast<bool>(handler_); }
-  bool running() const noexcept { return handler_.running(); }  ///< whether the handler runs now
+  /// Returns whether the handler runs now.
+  bool running() const noexcept { return handler_.running(); }
   /// Calls the handler for a refusal. If the handler is already running, queues the refusal until
   /// it has returned; if 64 refusals are queued already, drops it.
   void tell(const Failure& why) {

@@ -25,7 +25,7 @@ class SpuriousWakeups {
   }
   /// To be called when a read (`reading` is true) or a write (false) has failed with EAGAIN.
   void refused(bool reading) noexcept { bits_ |= reading ? kReadRefused : kWriteRefused; }
-  /// Whether look() must be called after the handler has run.
+  /// Returns whether look() must be called after the handler has run.
   bool worth_a_look() const noexcept { return bits_ != 0; }
   /// To be called after a handler has run. `moved`: whether the read handler (`reading` is true)
   /// has read, or the write handler (false) has written, any bytes. Returns the number of

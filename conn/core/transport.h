@@ -42,9 +42,8 @@ class AECONN_API Transport : public ConnectionType {
   [[nodiscard]] virtual ConnectionPtr create(ae::EventLoop& loop) const = 0;
 
   // --- what a transport may implement ------------------------------------------------------------
-  virtual const OptionTable* option_table() const noexcept {
-    return nullptr;
-  }  ///< the table of the transport's options; null: it has none
+  /// Returns the table of the transport's options; null: it has none.
+  virtual const OptionTable* option_table() const noexcept { return nullptr; }
   /// Returns an option of the transport or of a type below it; null: none. The default searches
   /// option_table().
   virtual const OptionRow* find_option(std::string_view key) const noexcept;
@@ -62,10 +61,10 @@ class AECONN_API Transport : public ConnectionType {
   /// default returns an object without effect.
   [[nodiscard]] virtual std::unique_ptr<Memory> register_memory(ae::EventLoop& loop,
                                                                 std::span<std::byte> bytes) const;
-  /// Whether connections of this type may use carriers of the type `other`. Such connections must
-  /// end before `other` frees what it keeps for the loop.
+  /// Returns whether connections of this type may use carriers of the type `other`. Such
+  /// connections must end before `other` frees what it keeps for the loop.
   virtual bool is_over(const ConnectionType& /*other*/) const noexcept { return false; }
-  /// Whether handlers are due on the loop that no descriptor announces.
+  /// Returns whether handlers are due on the loop that no descriptor announces.
   virtual bool has_pending_data(ae::EventLoop&) const { return false; }
   /// Runs handlers that are due on the loop; returns how many ran.
   virtual std::size_t process_pending_data(ae::EventLoop&) const { return 0; }

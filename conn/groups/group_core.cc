@@ -459,7 +459,7 @@ void GroupCore::take_port_listener(GroupPart& part, PortListenerPtr port_listene
     part.ended = true;
     move_gate(part);
     if (!part.port_listener) return;
-    // Move_gate() did nothing: the group was closed, or this is a child of fork().
+    // The group was closed, or this is a child of fork(), so move_gate() did nothing.
     part.port_listener.reset();
     return gate_has_arrived();
   }

@@ -44,7 +44,8 @@ class GroupPart final : public LoopEndWatcher {
  public:
   GroupPart(std::size_t its_index, ae::Poster its_poster)
       : index(its_index), poster(std::move(its_poster)) {}
-  /// Whether the calling thread is the loop's thread. The thread of a loop may change (LoopList).
+  /// Returns whether the calling thread is the loop's thread. The thread of a loop may change
+  /// (LoopList).
   bool on_its_thread() const noexcept {
     const std::thread::id now = ae::Poster::Queue::of(poster)->thread();
     return (now == std::thread::id() ? opened_by : now) == std::this_thread::get_id();
@@ -60,18 +61,18 @@ class GroupPart final : public LoopEndWatcher {
   std::atomic<std::uint64_t> open{0}, assigned{0};
   std::atomic<std::uint32_t> waiting{0};
   std::atomic<bool> ended{false};
-  // Whether the loop's own port listener is paused because too many connections wait for the loop.
+  // True if the loop's own port listener is paused because too many connections wait for the loop.
   // Used if each loop has a port listener.
   std::atomic<bool> held_back{false};
 
   ae::EventLoop* loop = nullptr;
   LoopAcceptorPtr receiver;
   PortListenerPtr port_listener;
-  // Whether this loop's acceptor exists, so that close() must wait until it is destroyed. Guarded
+  // True if this loop's acceptor exists, so that close() must wait until it is destroyed. Guarded
   // by GroupCore::mutex_.
   bool there = false;
-  // The group's core, kept alive while `there` is true, because the ListenerGroup may be destroyed
-  // before this loop's acceptor.
+  // The group's core. The reference exists while `there` is true, because the ListenerGroup may be
+  // destroyed before this loop's acceptor.
   std::shared_ptr<GroupCore> core;
 };
 
@@ -115,8 +116,8 @@ class GroupCore : public std::enable_shared_from_this<GroupCore> {
   }
   GroupPart* part_of(const ae::EventLoop& loop) const noexcept;
   bool is_full() const noexcept;
-  /// Whether no more work may be passed to other loops, because the group is closed, or this is a
-  /// child of fork().
+  /// Returns whether no more work may be passed to other loops, because the group is closed, or
+  /// this is a child of fork().
   bool ends() const noexcept { return closed_ || made_here_.inherited(); }
   void hold_back(GroupPart& at, const GroupPart& chosen);
   void let_in(GroupPart& part) noexcept;
@@ -140,7 +141,7 @@ class GroupCore : public std::enable_shared_from_this<GroupCore> {
   std::vector<std::unique_ptr<GroupPart>> parts_;
   // Value of option max-connections; does not change once the group listens.
   std::uint64_t most_ = 0;
-  // Whether loops_.set_near() was called for this group, which names the CPUs near the device, for
+  // True if loops_.set_near() was called for this group, which names the CPUs near the device, for
   // the loops' threads. Does not change between open() and close().
   bool near_ = false;
   // The part (one loop's state) that has the port listener, if the group has only one port
@@ -153,7 +154,7 @@ class GroupCore : public std::enable_shared_from_this<GroupCore> {
   // close() waits on it. Notified when a loop's acceptor was destroyed, and when a moved port
   // listener has arrived on its new loop.
   std::condition_variable_any left_;
-  bool gate_under_way_ = false;      // whether the port listener is being moved; guarded by mutex_
+  bool gate_under_way_ = false;      // true if the port listener is being moved; guarded by mutex_
   std::vector<Endpoint> endpoints_;  // addresses that the group listens on; guarded by mutex_
 };
 

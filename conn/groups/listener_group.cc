@@ -160,7 +160,7 @@ class SharedHandlers {
     const ae::Poster poster;
     // The loop's accept handler; used only on the loop's thread.
     std::shared_ptr<const AcceptHandler> handler;
-    bool there = false;      // whether `handler` exists; guarded by SharedHandlers::mutex_
+    bool there = false;      // true if `handler` exists; guarded by SharedHandlers::mutex_
     std::thread::id thread;  // the loop's thread; does not change once `there` is set
   };
   const MakeAcceptHandler& make_;

@@ -19,7 +19,7 @@ namespace conn { inline namespace AECONN_ABI {
 
 /// The state of one loop of a group, by which a loop is chosen.
 struct LoopLoad {
-  bool ended = false;  ///< whether the loop has ended, so that it must not be chosen
+  bool ended = false;  ///< true if the loop has ended, so that it must not be chosen
   /// Number of connections that were passed to the loop, and whose set-up has not begun.
   std::uint32_t waiting = 0;
   /// Number of connections that were assigned to the loop and have not ended.

@@ -16,7 +16,7 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-// How long the failure of an address that no connection uses is remembered.
+// Time after which a failed address is forgotten if no connection uses it.
 constexpr ae::Duration kMemory = std::chrono::minutes(10);
 constexpr unsigned kAllBits = 128;
 

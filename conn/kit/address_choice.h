@@ -48,7 +48,7 @@ struct OwnAddress {
 /// report them.
 AECONN_API std::vector<OwnAddress> own_addresses();
 
-/// How far an address is from this machine, judged by the addresses that this machine has.
+/// The distance of an address from this machine, judged by the addresses that this machine has.
 enum class Distance : std::uint8_t {
   kHere,  ///< the address belongs to this machine
   kLink,  ///< the address is in a network of this machine, reachable without a router
@@ -84,7 +84,7 @@ class AECONN_API AddressBook {
  private:
   struct Known {
     Quota places{Quota::kMost};
-    bool failed = false;  // whether the last attempt to connect to the address failed
+    bool failed = false;  // true if the last attempt to connect to the address failed
     // Time until which the address is tried only after all others: after a failure, or while
     // another connection tries it.
     ae::TimePoint until{};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What a transport needs for file descriptors: an owner, poll(2) now and with a deadline, and
+// Helpers of transports for file descriptors: an owner, poll(2) at once and with a deadline, and
 // writing to a pipe. Used by transports; host programs do not need it.
 
 #include <sys/types.h>
@@ -30,7 +30,7 @@ class Descriptor {
   }
   ~Descriptor() { reset(); }
   int get() const noexcept { return fd_; }  ///< the descriptor; -1: there is none
-  /// Whether this object owns a descriptor.
+  /// Returns whether this object owns a descriptor.
   explicit operator bool() const noexcept { return fd_ >= 0; }
   /// Closes the descriptor, if there is one, and owns `fd` instead.
   void reset(int fd = -1) noexcept {
@@ -43,8 +43,8 @@ class Descriptor {
   int fd_ = -1;
 };
 
-/// Whether poll(2) reports one of `events` on `fd`, a hang-up or an error. If `events` is 0, only a
-/// hang-up or an error counts. False if `fd` is -1.
+/// Returns whether poll(2) reports one of `events` on `fd`, a hang-up or an error. If `events` is
+/// 0, only a hang-up or an error counts. False if `fd` is -1.
 AECONN_API bool poll_now(int fd, short events) noexcept;
 
 /// Waits until poll_now() would return true. Returns false if the deadline has passed, or if a

@@ -31,7 +31,7 @@ class Interruption {
   /// blocking call must end. Once the result is true, it stays true until the outermost blocking
   /// call ends.
   static bool came() noexcept;
-  /// Whether came() has already found that the current blocking call must end.
+  /// Returns whether came() has already found that the current blocking call must end.
   static bool ends() noexcept;
 };
 

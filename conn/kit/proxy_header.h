@@ -19,7 +19,7 @@ namespace conn { inline namespace AECONN_ABI {
 /// Reads one header of version 1 or 2 from pieces of any size.
 class AECONN_API ProxyHeaderReader {
  public:
-  /// How far the header has been read.
+  /// The state of reading the header.
   enum class Status : std::uint8_t {
     kIncomplete,  ///< more bytes of the header are missing
     kComplete,    ///< the header has been read
@@ -33,7 +33,7 @@ class AECONN_API ProxyHeaderReader {
   /// belong to the header; bytes after the header are data for the program. Returns 0 unless
   /// status() is kIncomplete.
   std::size_t read(std::span<const std::byte> bytes) noexcept;
-  Status status() const noexcept { return status_; }  ///< how far the header has been read
+  Status status() const noexcept { return status_; }  ///< state of reading the header
   /// Says what is wrong with a malformed header: the end of a sentence that begins "its PROXY
   /// protocol header". Empty otherwise.
   std::string_view problem() const noexcept { return problem_; }
@@ -53,7 +53,7 @@ class AECONN_API ProxyHeaderReader {
   // Maximum size of the line of version 1, with CR and LF.
   static constexpr std::size_t kLongestLine = 107;
   Status status_ = Status::kIncomplete;
-  bool binary_ = false;  // whether the header is of version 2
+  bool binary_ = false;  // true if the header is of version 2
   // The header's bytes: the line of version 1; of version 2 the fixed part, followed by the IP
   // addresses and ports.
   std::array<std::uint8_t, kLongestLine> bytes_{};

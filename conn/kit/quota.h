@@ -45,7 +45,7 @@ class Quota {
   std::uint64_t taken() const noexcept {
     return static_cast<std::uint64_t>(places_.use_count()) - 1;
   }
-  /// Whether as many connections are counted as the quota allows.
+  /// Returns whether as many connections are counted as the quota allows.
   bool full() const noexcept { return taken() >= most_; }
   /// Counts one more connection, even if the quota is full: the caller must check full() before.
   /// Each copy of the result counts as another connection.

@@ -20,7 +20,8 @@ class AECONN_API ReadyItem {
   ReadyItem() = default;
   ReadyItem(const ReadyItem&) = delete;
   ReadyItem& operator=(const ReadyItem&) = delete;
-  bool queued() const noexcept { return next_ != nullptr; }  ///< whether this item is in a list now
+  /// Returns whether this item is in a list now.
+  bool queued() const noexcept { return next_ != nullptr; }
   /// Removes this item from its list; no effect if it is in no list.
   void unqueue() noexcept {
     if (next_ == nullptr) return;
@@ -57,7 +58,7 @@ class AECONN_API ReadyList : public ae::Source {
     append(waiting_, item);
     loop_.nudge();
   }
-  /// Whether no item waits in this list.
+  /// Returns whether no item waits in this list.
   bool empty() const noexcept { return waiting_.alone() && serving_.alone(); }
   ae::EventLoop& loop() const noexcept { return loop_; }  ///< the event loop that serves this list
 

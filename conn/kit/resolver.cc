@@ -364,7 +364,7 @@ class Pool {
   std::deque<JobPtr> line_;
   std::vector<JobPtr> running_;  // the lookups in progress, in the order of their start
   int threads_ = 0;
-  bool watched_ = false;  // whether a thread waits until the next lookup may start
+  bool watched_ = false;  // true if a thread waits until the next lookup may start
 };
 
 /// A request that a loop has made. `owner`, and what the callback owns, may be used only on the
@@ -433,7 +433,7 @@ struct BlockingRequest final : Request {
   const int fd;
 
  private:
-  // Whether `result` has been written. The descriptor only wakes the thread, and does not say this.
+  // True if `result` has been written. The descriptor only wakes the thread, and does not say this.
   std::atomic<bool> there_{false};
 };
 

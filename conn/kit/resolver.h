@@ -49,8 +49,8 @@ struct AECONN_API SocketAddress {
   /// Address and port as host_port() joins them; a Unix socket's path, or '@' and its abstract
   /// name; "" if unset.
   std::string to_string() const;
-  /// Whether both addresses have the same host, regardless of the port. An IPv4-mapped IPv6 address
-  /// equals the IPv4 address.
+  /// Returns whether both addresses have the same host, regardless of the port. An IPv4-mapped IPv6
+  /// address equals the IPv4 address.
   bool same_host(const SocketAddress& other) const noexcept;
 };
 
@@ -83,11 +83,11 @@ class CompactAddress {
 struct Resolved {
   /// The host's addresses, in the order of RFC 6724; not empty on success.
   std::vector<SocketAddress> addresses;
-  Failure failure;  ///< why no addresses were found; empty on success
+  Failure failure;  ///< the reason why no addresses were found; empty on success
 };
 
-/// Whether the address is a loopback address: in 127.0.0.0/8, ::1, or the IPv4-mapped form of an
-/// address in 127.0.0.0/8.
+/// Returns whether the address is a loopback address: in 127.0.0.0/8, ::1, or the IPv4-mapped form
+/// of an address in 127.0.0.0/8.
 AECONN_API bool is_loopback(const SocketAddress& address) noexcept;
 
 /// Converts a numeric IPv4 or IPv6 address (with %scope if it has one). Returns true and sets `out`

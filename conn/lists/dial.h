@@ -24,9 +24,10 @@ namespace conn { inline namespace AECONN_ABI {
 struct Candidate {
   std::string scheme;
   ConnectionType* type = nullptr;
-  std::string unavailable;  ///< why this transport is not available; set only if `type` is null
-  /// Where to connect; its scheme is `scheme`, and it has only those options that this transport
-  /// knows.
+  /// Reason why this transport is not available; set only if `type` is null.
+  std::string unavailable;
+  /// The endpoint to connect to. Its scheme is `scheme`, and it has only those options that this
+  /// transport knows.
   Endpoint to;
 };
 

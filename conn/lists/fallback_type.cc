@@ -31,8 +31,8 @@ const OptionRow* option_of(const Candidate& candidate, std::string_view key) noe
   return candidate.type != nullptr ? candidate.type->find_option(key) : nullptr;
 }
 
-/// Whether the candidate uses a Unix socket of its own (option shm-path) instead of the hosts and
-/// the port in the URL.
+/// Returns whether the candidate uses a Unix socket of its own (option shm-path) instead of the
+/// hosts and the port in the URL.
 bool is_short_cut(const Candidate& candidate) { return candidate.to.options.has(kShortCut); }
 
 /// Returns the error message for an option that only an earlier version had, from the first

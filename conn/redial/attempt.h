@@ -62,7 +62,7 @@ class Redial::Attempt {
   /// schemes of a list that were skipped. Called once, from the loop. The function may destroy the
   /// attempt.
   using Done = std::function<void(ConnectionPtr, Failure, std::vector<Skipped>)>;
-  /// Whether the attempt tries all schemes of a list, or only the first.
+  /// Says whether the attempt tries all schemes of a list, or only the first.
   enum class Which : bool { kAny, kPreferred };
 
   /// `owner` must outlive the attempt. Throws std::bad_alloc.
@@ -88,7 +88,7 @@ class Redial::Attempt {
   Done done_;
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   DialLimit::PlacePtr place_;
-  bool begun_ = false;  // whether dial() was called
+  bool begun_ = false;  // true if dial() was called
   const FallbackType* list_ = nullptr;
   std::unique_ptr<Dial> dial_;
   ConnectionPtr connection_;

@@ -37,7 +37,8 @@ class OneShotTimer {
     due_ = kNotSet;
     (void)loop_.again(event_, kLongest);
   }
-  /// Whether the handler is going to run. False while it runs, unless it has set the timer again.
+  /// Returns whether the handler is going to run. False while it runs, unless it has set the timer
+  /// again.
   bool is_set() const noexcept { return due_ != kNotSet; }
   /// Returns the time until the handler runs; 0 if it is overdue. To be called only if is_set() is
   /// true.

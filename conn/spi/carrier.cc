@@ -16,8 +16,8 @@ std::uint64_t next_id() noexcept {
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
-/// Whether a connection's state may change from `from` to `to`. The states kClosed and kError are
-/// final.
+/// Returns whether a connection's state may change from `from` to `to`. The states kClosed and
+/// kError are final.
 constexpr bool allowed(State from, State to) noexcept {
   switch (from) {
     case State::kNone:

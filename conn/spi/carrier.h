@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// What the author of a transport implements, and what the core provides for it. A Carrier moves the
-// bytes of one connection; its CarrierHost keeps the connection's state and runs the program's
-// handlers. docs/add-a-transport.md walks through a whole transport.
+// Carrier and CarrierHost: what the author of a transport implements, and what the core provides
+// for it. A Carrier moves the bytes of one connection; its CarrierHost has the connection's state
+// and runs the program's handlers. docs/add-a-transport.md walks through a whole transport.
 //
 // Everything here is called on the thread of the connection's loop. Handlers of the program run
 // only inside CarrierHost::run_*_handler(), which a carrier calls from the loop, never from within
@@ -64,36 +64,36 @@ class AECONN_API CarrierHost : public ae::Deferred {
   const Failure& failure() const noexcept { return failure_; }
   /// Number of the connection, unique in the process.
   std::uint64_t id() const noexcept { return id_; }
-  /// Whether the program has set a connect handler that has not run yet. No other handler may run
-  /// before it.
+  /// Returns whether the program has set a connect handler that has not run yet. No other handler
+  /// may run before it.
   bool connect_due() const noexcept { return wanted_.connected; }
-  /// Whether the program has set a read handler.
+  /// Returns whether the program has set a read handler.
   bool wants_read() const noexcept { return wanted_.read; }
-  /// Whether the carrier must signal when it accepts data: for a write handler, or for output that
-  /// waits above the carrier.
+  /// Returns whether the carrier must signal when it accepts data: because a write handler is set,
+  /// or because the core has pending output.
   bool wants_write() const noexcept { return (wanted_.write && !wanted_.full) || wanted_.blocked; }
   /// Says whether the write handler must run before the read handler if both are due.
   Barrier barrier() const noexcept { return wanted_.barrier; }
-  /// Whether a close handler waits for peer_gone() or a failure. The carrier must then watch for
-  /// the end of the peer's stream even if nothing is read. With CloseOn::kFailure this stays true
-  /// after peer_gone(), until the connection has failed.
+  /// Returns whether a close handler waits for peer_gone() or a failure. The carrier must then
+  /// watch for the end of the peer's stream even if nothing is read. With CloseOn::kFailure this
+  /// stays true after peer_gone(), until the connection has failed.
   virtual bool wants_close() const noexcept = 0;
-  /// Whether an established connection has failed and no read() has reported the failure yet. The
-  /// read handler is then due.
+  /// Returns whether an established connection has failed and no read() has reported the failure
+  /// yet. The read handler is then due.
   bool error_unread() const noexcept { return lost_.established && !lost_.read_reported; }
-  /// Whether an established connection has failed and no write() has reported the failure yet. The
-  /// write handler is then due.
+  /// Returns whether an established connection has failed and no write() has reported the failure
+  /// yet. The write handler is then due.
   bool error_unwritten() const noexcept { return lost_.established && !lost_.write_reported; }
-  /// Whether a read or write handler must run, so that the program learns that an established
-  /// connection has failed.
+  /// Returns whether a read or write handler must run, so that the program learns that an
+  /// established connection has failed.
   bool error_due() const noexcept {
     return (wants_read() && error_unread()) || (wants_write() && error_unwritten());
   }
-  /// Whether Carrier::close() was called for this connection's carrier.
+  /// Returns whether Carrier::close() was called for this connection's carrier.
   bool closing() const noexcept { return ending_ >= Ending::kClosing; }
-  /// Whether the program has called Connection::abort().
+  /// Returns whether the program has called Connection::abort().
   bool aborts() const noexcept { return aborts_; }
-  /// Whether the connection was created in the parent of this process, before fork().
+  /// Returns whether the connection was created in the parent of this process, before fork().
   bool inherited() const noexcept { return made_here_.inherited(); }
 
   // --- what the carrier reports ------------------------------------------------------------------
@@ -108,7 +108,7 @@ class AECONN_API CarrierHost : public ae::Deferred {
   /// before the failure. Carrier::read() is then called until it returns no_more_unread(). If there
   /// are no such data, a call of keep_unread() does no harm.
   void keep_unread() noexcept { lost_.unread_kept = lost_.established; }
-  /// Whether read() may still return data that arrived before the connection's failure, see
+  /// Returns whether read() may still return data that arrived before the connection's failure, see
   /// keep_unread().
   bool keeps_unread() const noexcept { return lost_.unread_kept; }
   ssize_t no_more_unread() const noexcept;  ///< returns -1, and sets errno to that of the failure
@@ -175,10 +175,10 @@ class AECONN_API CarrierHost : public ae::Deferred {
   /// Moves the connection to `loop`, after leave(), and informs the place that was passed to
   /// occupy(), because a listener group counts the connections of each loop.
   void enter_loop(ae::EventLoop& loop) noexcept;
-  /// Whether it is known that the peer sends nothing more.
+  /// Returns whether it is known that the peer sends nothing more.
   bool gone() const noexcept { return peer_gone_ || lost_.established || state_ == State::kClosed; }
 
-  /// How far the connection's close has come. The value only increases, and may skip steps.
+  /// The steps of closing a connection. The value only increases, and may skip steps.
   enum class Ending : std::uint8_t {
     kOpen,     ///< the program owns the connection and has not closed it
     kGivenUp,  ///< close() or abort() was called; pending output is passed to the carrier first
@@ -187,40 +187,42 @@ class AECONN_API CarrierHost : public ae::Deferred {
   };
   /// The events that the carrier must watch for.
   struct Wanted {
-    bool connected = false;  ///< whether a connect handler is set
-    bool read = false;       ///< whether a read handler is set
-    bool write = false;      ///< whether a write handler is set
-    bool blocked = false;    ///< whether output waits until the carrier accepts more data
-    /// Whether send() and reserve() refuse more output, even if the carrier accepts data.
+    bool connected = false;  ///< true if a connect handler is set
+    bool read = false;       ///< true if a read handler is set
+    bool write = false;      ///< true if a write handler is set
+    bool blocked = false;    ///< true if output waits until the carrier accepts more data
+    /// True if send() and reserve() refuse more output, even if the carrier accepts data.
     bool full = false;
-    Barrier barrier = Barrier::kNo;  ///< whether the write handler runs before the read handler
+    /// Says whether the write handler runs before the read handler.
+    Barrier barrier = Barrier::kNo;
   };
-  /// Whether an established connection has failed, and which of its calls have returned the
+  /// Says whether an established connection has failed, and which of its calls have returned the
   /// failure.
   struct Lost {
-    bool established = false;  ///< whether an established connection has failed
-    bool read_reported = false;   ///< whether a read has returned the failure
-    bool write_reported = false;  ///< whether a write has returned the failure
-    /// Whether the carrier still returns data that arrived before the failure.
+    bool established = false;     ///< true if an established connection has failed
+    bool read_reported = false;   ///< true if a read has returned the failure
+    bool write_reported = false;  ///< true if a write has returned the failure
+    /// True if the carrier still returns data that arrived before the failure.
     bool unread_kept = false;
   };
 
-  std::unique_ptr<Carrier> carrier_;  ///< what carries the connection; null: there is none
+  std::unique_ptr<Carrier> carrier_;  ///< the carrier of the connection; null: there is none
   ae::EventLoop* loop_ = nullptr;     ///< see loop()
   State state_ = State::kNone;        ///< see state()
-  Ending ending_ = Ending::kOpen;     ///< how far the connection's close has come
+  Ending ending_ = Ending::kOpen;     ///< the step that closing the connection has reached
   Wanted wanted_;                     ///< the events that the carrier must watch for
-  Lost lost_;                         ///< what is known and reported of a failure
-  /// Whether the program has called abort(), or output of the closed connection was discarded.
+  /// Whether the connection has failed, and which calls have reported that.
+  Lost lost_;
+  /// True if the program has called abort(), or output of the closed connection was discarded.
   bool aborts_ = false;
-  /// Whether it is known that the peer sends nothing more, though the program may not have read
+  /// True if it is known that the peer sends nothing more, though the program may not have read
   /// everything yet.
   bool peer_gone_ = false;
   /// Tells whether the connection was created before fork(), in the parent process.
   const ae::MadeHere made_here_;
-  std::uint64_t id_;              ///< see id()
-  Failure failure_;               ///< see failure()
-  Quota::Place place_;            ///< counts the connection in a quota, see occupy()
+  std::uint64_t id_;    ///< see id()
+  Failure failure_;     ///< see failure()
+  Quota::Place place_;  ///< counts the connection in a quota, see occupy()
 };
 
 /// The facts about a connection that its carrier knows; conn::ConnectionFacts has a function for
@@ -235,7 +237,7 @@ class AECONN_API CarrierFacts {
   virtual SocketAddress local_sockaddr() const noexcept;
   /// Address of the peer for socket calls; unset: unknown.
   virtual SocketAddress peer_sockaddr() const noexcept;
-  /// Whether the peer is on this host; no value, the default: unknown.
+  /// Returns whether the peer is on this host; no value, the default: unknown.
   virtual std::optional<bool> is_local() const { return std::nullopt; }
   /// File descriptor that only this connection uses, or -1.
   virtual int fd() const noexcept { return -1; }
@@ -273,7 +275,8 @@ class AECONN_API CarrierBase : protected CarrierFacts {
   /// `type` must outlive this object. The host is set before any other function is called.
   explicit CarrierBase(const ConnectionType& type) noexcept : type_(type) {}
 
-  using Alive = CarrierHost::Alive;  ///< whether the connection still exists after a handler ran
+  /// Says whether the connection still exists after a handler ran.
+  using Alive = CarrierHost::Alive;
 
   // Each of the following functions calls the function of the same name of the host.
 
@@ -281,11 +284,11 @@ class AECONN_API CarrierBase : protected CarrierFacts {
   /// Event loop of the connection; null after the loop has ended, and while the connection moves to
   /// another one.
   ae::EventLoop* loop() const noexcept { return host_->loop(); }
-  /// Whether Carrier::close() was called for this carrier.
+  /// Returns whether Carrier::close() was called for this carrier.
   bool closing() const noexcept { return host_->closing(); }
-  /// Whether the program has called Connection::abort().
+  /// Returns whether the program has called Connection::abort().
   bool aborts() const noexcept { return host_->aborts(); }
-  /// Whether the connection was created in the parent of this process, before fork().
+  /// Returns whether the connection was created in the parent of this process, before fork().
   bool inherited() const noexcept { return host_->inherited(); }
   void move_to(State next) { host_->move_to(next); }  ///< changes the connection's state to `next`
   /// Changes the connection's state to kError, for the reason `failure`.
@@ -341,7 +344,7 @@ class AECONN_API Carrier : public CarrierBase {
   /// Frees everything that depends on the loop, without waiting, because the loop is being
   /// destroyed. The peer should see the same as after close(). If inherited() is true, the process
   /// is a child of fork(), and the connection continues in the parent process: the carrier must
-  /// neither read nor write. The core fails the connection. Called before close() or between
+  /// neither read nor write. The core sets the state to kError. Called before close() or between
   /// close() and release(), but not after release(); functions of facts() may still be called
   /// afterwards. The destructor of a carrier may still call functions of its host that only answer,
   /// such as aborts(), but must not report anything to it.
@@ -370,17 +373,17 @@ class AECONN_API Carrier : public CarrierBase {
   /// in the carrier. Runs no handler.
   virtual bool flush(ae::TimePoint /*until*/) noexcept { return true; }
   /// Called before abandon() when the loop is about to end: may block, until `until` at the latest,
-  /// to send bytes that writev() has accepted, including after close(). Returns true if further
-  /// waiting would make no difference. Called repeatedly, often with a time that has passed,
-  /// because the connections of the loop take turns. Runs no handler.
+  /// to send bytes that writev() has accepted, including after close(). Returns true if the carrier
+  /// has nothing more to send, or can send nothing more. Called repeatedly, often with a time that
+  /// has passed, because the connections of the loop take turns. Runs no handler.
   virtual bool drain(ae::TimePoint /*until*/) noexcept { return true; }
   /// The time for which a closed connection may continue to deliver data (option linger).
   virtual ae::Duration linger() const noexcept { return std::chrono::seconds(3); }
   /// The total time that all calls of drain() may take (option end-linger); zero: drain() is not
   /// called.
   virtual ae::Duration end_linger() const noexcept { return ae::Duration::zero(); }
-  /// How long the connection may stay without any byte read or written before the core fails it
-  /// (option idle-timeout, conn/kit/idle_timeout.h); zero: without limit.
+  /// The time without any byte read or written after which the core fails the connection (option
+  /// idle-timeout, conn/kit/idle_timeout.h); zero: no limit.
   virtual ae::Duration idle_timeout() const noexcept { return ae::Duration::zero(); }
   /// Called by a protocol above (such as TLS) that knows that the peer sends nothing more, so that
   /// close() need not wait for the peer.
@@ -399,12 +402,13 @@ class AECONN_API Carrier : public CarrierBase {
   /// aborts(). On the new loop close() may be called before join(), and if memory runs out,
   /// abandon() is called instead of join().
   virtual bool leave(ae::EventLoop* to);
-  /// Whether this connection can move to another loop although its type lacks Capabilities::rebind.
+  /// Returns whether this connection can move to another loop although its type lacks
+  /// Capabilities::rebind.
   virtual bool can_move() const noexcept { return false; }
   /// Returns a blocking descriptor, which the caller then owns, if the descriptor alone can carry
-  /// both directions from now on: this carrier holds no bytes that were read or written, and no
-  /// option needs the loop. Afterwards only close() is called, which must not end the stream.
-  /// Otherwise returns -1 without side effects.
+  /// both directions from now on: this carrier contains no bytes that were read or written but not
+  /// passed on, and no option needs the loop. Afterwards only close() is called, which must not end
+  /// the stream. Otherwise returns -1 without side effects.
   virtual int release_descriptor() noexcept { return -1; }
   /// Continues on the new loop. Called there after leave(), and followed by interest_changed().
   /// Must not throw. Returns false if the connection cannot continue; the core then fails it for
@@ -415,8 +419,8 @@ class AECONN_API Carrier : public CarrierBase {
   // memory. For other carriers the core copies through chunks of memory, which it borrows from the
   // loop's pool.
 
-  /// Whether the carrier implements peek() and consume(), which show unread bytes in the memory
-  /// where they arrived.
+  /// Returns whether the carrier implements peek() and consume(), which show unread bytes in the
+  /// memory where they arrived.
   virtual bool peeks_in_place() const noexcept { return false; }
   /// Shows unread bytes in `view`, as Connection::peek() does. Returns 1; 0 at end of stream; -1
   /// with errno. EMSGSIZE means that `together` bytes have arrived, but not in one piece.
@@ -427,15 +431,15 @@ class AECONN_API Carrier : public CarrierBase {
   /// Discards the first `size` bytes that peek() showed, or all that it showed if there are fewer.
   /// Returns the number of bytes discarded.
   virtual std::size_t consume(std::size_t /*size*/) noexcept { return 0; }
-  /// Whether the carrier implements reserve() and commit(). reserve() may still return an empty
-  /// span with EOPNOTSUPP; the core then provides a buffer for this call.
+  /// Returns whether the carrier implements reserve() and commit(). reserve() may still return an
+  /// empty span with EOPNOTSUPP; the core then provides a buffer for this call.
   virtual bool reserves_in_place() const noexcept { return false; }
   /// Returns a buffer for output, like Connection::reserve().
   virtual std::span<std::byte> reserve(std::size_t /*size*/) { return {}; }
   /// Sends the first bytes of the buffer that reserve() returned, like Connection::commit().
   virtual void commit(std::size_t /*size*/) noexcept {}
-  /// Whether send() may accept these bytes. False if it is certain to refuse them; they are then
-  /// written with writev(), together with the data before and after them.
+  /// Returns whether send() may accept these bytes. False if it is certain to refuse them; they are
+  /// then written with writev(), together with the data before and after them.
   virtual bool sends_in_place(const Outgoing& /*bytes*/) const noexcept { return true; }
   /// Sends bytes from the program's memory without copying them. If it takes all bytes, it calls
   /// references_done() when they are no longer needed. If it takes fewer, the rest is passed to the

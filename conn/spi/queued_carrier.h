@@ -23,11 +23,11 @@ class AECONN_API QueuedCarrier : public Carrier, public ReadyItem {
   // readable() and writable() are called only while the connection is connected or closed. In state
   // kError the host knows which handlers are due.
 
-  /// Whether read() has something to return (bytes, end of stream or an error), so that it would
-  /// not fail with EAGAIN.
+  /// Returns whether read() has something to return (bytes, end of stream or an error), so that it
+  /// would not fail with EAGAIN.
   virtual bool readable() const = 0;
-  /// Whether write() would not fail with EAGAIN, because the transport accepts data or has an error
-  /// to report.
+  /// Returns whether write() would not fail with EAGAIN, because the transport accepts data or has
+  /// an error to report.
   virtual bool writable() const = 0;
 
   /// Called just before the read handler runs. Returns false if readable() was wrong and read()
@@ -50,7 +50,8 @@ class AECONN_API QueuedCarrier : public Carrier, public ReadyItem {
     else
       look_if_ready();
   }
-  /// Whether the read handler is the only one that can be due, and the connection is established.
+  /// Returns whether the read handler is the only one that can be due, and the connection is
+  /// established.
   bool only_reads() const noexcept {
     return state() == State::kConnected && host().wants_read() && !host().wants_write() &&
            !host().connect_due();

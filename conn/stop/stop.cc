@@ -111,11 +111,11 @@ struct Stop::Core final : std::enable_shared_from_this<Stop::Core>, private Loop
   sigset_t before{};                 // the signal mask of the constructing thread
   std::atomic<bool> signalled{false};
   std::atomic<Phase> phase{Phase::kServing};
-  std::atomic<bool> kept{false};  // whether keep() has stored a handler on a loop; any thread
+  std::atomic<bool> kept{false};  // true if keep() has stored a handler on a loop; any thread
   ae::TimePoint asked{};          // time of the first request
   ae::TimePoint same_until{};     // a request before this time counts as a repetition of the first
   ae::TimerId limit_timer = 0;
-  std::atomic<bool> has_left{false};  // whether leave() has run; any thread
+  std::atomic<bool> has_left{false};  // true if leave() has run; any thread
   std::size_t undrained = 0;          // number of loops that still have sessions
   // Number of loops that have not reported the result of Stopping::cut() yet.
   std::size_t uncut = 0;

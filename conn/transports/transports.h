@@ -25,7 +25,7 @@ AECONN_API std::string build_text();
 
 /// Describes the third-party libraries that the transport rdma needs.
 struct RdmaLibraries {
-  std::string missing;  ///< which library is missing and what to install; empty if none is missing
+  std::string missing;  ///< names the missing library and what to install; empty if none is missing
   std::vector<std::string> files;  ///< file names of the loaded libraries, with their directories
 };
 /// Loads the libraries that rdma needs, permanently, unless they are loaded already, and describes

@@ -9,8 +9,8 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-/// Whether printing this non-ASCII character would control a terminal, end a line or change the
-/// direction of text.
+/// Returns whether printing this non-ASCII character would control a terminal, end a line or change
+/// the direction of text.
 bool acts(std::uint32_t point) noexcept {
   return point < 0xa0 || point == 0x2028 || point == 0x2029 || point == 0x200e || point == 0x200f ||
          (point >= 0x202a && point <= 0x202e) || (point >= 0x2066 && point <= 0x2069);

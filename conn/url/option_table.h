@@ -130,7 +130,8 @@ class AECONN_API OptionRow {
   std::vector<std::string> words() const;
   /// The kind of thing that the option's value refers to, such as a file.
   OptionPlace place() const noexcept { return place_; }
-  bool is_tuning() const noexcept { return tuning_; }  ///< whether only experts need this option
+  /// Returns whether only experts need this option.
+  bool is_tuning() const noexcept { return tuning_; }
   /// The description of what this option does, without a full stop. Names of options and C names
   /// are in `backquotes`.
   const std::string& meaning() const noexcept { return meaning_; }
@@ -174,7 +175,8 @@ struct FormerOption {
   static FormerOption gone(std::string_view name, std::string_view advice) {
     return {name, {}, 1, advice};
   }
-  bool is_gone() const noexcept { return now.empty(); }  ///< whether no option replaces this one
+  /// Returns whether no option replaces this one.
+  bool is_gone() const noexcept { return now.empty(); }
 
   std::string_view name;    ///< name of the option in the earlier version
   std::string_view now;     ///< name of the option that replaces it; empty: none
@@ -198,7 +200,7 @@ class AECONN_API OptionTable {
   const std::vector<FormerOption>& former() const noexcept { return former_; }
   /// Returns the option that has this name, or had it in an earlier version; null if there is none.
   const OptionRow* find(std::string_view name) const noexcept;
-  /// Whether find() finds an option under this name.
+  /// Returns whether find() finds an option under this name.
   bool has(std::string_view name) const noexcept { return find(name) != nullptr; }
   /// Returns the error message for an option of earlier versions that has no replacement; empty for
   /// any other name.
@@ -232,7 +234,7 @@ class AECONN_API OptionReader {
   OptionReader(const OptionReader&) = delete;
   OptionReader& operator=(const OptionReader&) = delete;
 
-  /// Whether the options that are read contain a value for the option `name`.
+  /// Returns whether the options that are read contain a value for the option `name`.
   bool given(std::string_view name);
   bool flag(std::string_view name);  ///< returns the value of a yes-or-no option, or its default
   /// Returns the value of an option that is a count or a size. If the value is one of the row's
@@ -243,8 +245,8 @@ class AECONN_API OptionReader {
   std::uint64_t number(std::string_view name, std::uint64_t fallback, std::uint64_t min);
   /// Returns the value of an option that is a time, or its default.
   ae::Duration duration(std::string_view name);
-  /// Whether the option's value is one of the row's words. If no value is given, whether the
-  /// default is a word.
+  /// Returns whether the option's value is one of the row's words. If no value is given, whether
+  /// the default is a word.
   bool is_word(std::string_view name);
   /// Returns the word given as the option's value, or the option's default.
   std::string word(std::string_view name);
