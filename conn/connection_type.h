@@ -29,8 +29,8 @@ struct Capabilities {
   /// Connection::shutdown() works; writing may go on after the peer's end of stream. (Over rdma if
   /// both ends are aeconn.)
   bool half_close = false;
-  /// Connection::rebind() and leave() work: connections can move to another loop. (Over rdma they
-  /// work for connections with option resume at both ends, although this is false.)
+  /// Connection::rebind() and leave() work: connections can move to another loop. (rdma: false,
+  /// although they work for connections with option resume at both ends.)
   bool rebind = false;
   bool descriptor = false;  ///< Connection::fd() returns a descriptor used by that connection alone
   bool integrity = false;   ///< the transport protects the bytes against modification (TLS)

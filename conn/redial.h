@@ -7,8 +7,8 @@
 //                       {.up = [&](conn::Connection& c) { ask_again(c); },
 //                        .down = [&](conn::Connection&, const conn::Redial::Loss& loss) { ... }});
 //
-// It never sends data twice: what to do about data written to a lost connection is left to the
-// program, and Loss says how much of that data the peer has not confirmed.
+// A Redial never sends data twice: what to do about data written to a lost connection is left to
+// the program, and Loss says how much of that data the peer has not confirmed.
 //
 // An unresponsive path is detected within four seconds. rdma has its keepalive for that; over tcp
 // and tls the options keepalive=1s and user-timeout=3s apply unless the URL sets them. Every failed
@@ -62,7 +62,7 @@ class AECONN_API Redial {
     bool moved = false;
   };
   /// To be called with true when the probe was answered, or with false if the connection cannot be
-  /// used. Only the first call has an effect; one that comes too late has none.
+  /// used. Only the first call has an effect; a call after the time-out Settings::proof has none.
   using Proved = std::function<void(bool)>;
 
   /// The program's handlers. All run from the loop; each may call any member of the Redial, and may
@@ -99,8 +99,9 @@ class AECONN_API Redial {
     /// If a connection has lasted for this time when it is lost, the pauses between attempts start
     /// again with first_pause.
     ae::Duration stable = std::chrono::seconds(5);
-    /// While another scheme of the list is in use, how often to try to return to the preferred one;
-    /// 0: never.
+    /// Longest interval between attempts to return to the preferred scheme while another scheme of
+    /// the list is in use; 0: no such attempts. Each interval is a random time between half of this
+    /// value and this value.
     ae::Duration prefer_again = std::chrono::seconds(30);
     /// Limits how many connection attempts are in progress at once; null: DialLimit::of_process().
     DialLimit* limit = nullptr;

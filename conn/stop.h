@@ -107,7 +107,7 @@ class AECONN_API Stop {
   /// Has the effect of a signal: begins the stop or, if the stop has begun, aborts the connections
   /// that are left. May be called on any thread, but not in a signal handler.
   void request();
-  Phase phase() const noexcept;  ///< present phase of the stop; may be called on any thread
+  Phase phase() const noexcept;  ///< returns the present phase; may be called on any thread
   /// Returns how many connections were aborted, and how many bytes of their output had not left
   /// this machine, as far as that is known (it is not over rdma and shm). Valid in phase kEnded, on
   /// any thread.

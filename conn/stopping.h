@@ -80,8 +80,9 @@ class AECONN_API Stopping final : public ae::LoopLocal {
   /// The result of cut(): how many connections it aborted, and how many bytes of their output had
   /// not left this machine.
   struct Left {
-    std::size_t connections = 0;  ///< number of connections
-    std::uint64_t bytes = 0;      ///< number of bytes
+    std::size_t connections = 0;  ///< number of connections that were aborted
+    /// Number of bytes in the output of these connections that had not left this machine.
+    std::uint64_t bytes = 0;
   };
   /// Begins the stop: notifies the watchers, and calls `drained` once, from the loop, when no
   /// served connection is left (ConnectionSet::served()). Throws std::bad_alloc if there is no
@@ -108,7 +109,7 @@ class AECONN_API Stopping final : public ae::LoopLocal {
   ae::TimePoint hurries_from_{};
   StopWatcher* watchers_ = nullptr;
   std::function<void()> drained_;  // the function passed to begin(); empty once it was called
-  ae::TimerId timer_ = 0;          // checks whether a served connection is left; 0: not set
+  ae::TimerId timer_ = 0;          // calls drained_ once no served connection is left; 0: not set
   std::vector<std::shared_ptr<const AcceptHandler>> kept_;
   std::unique_ptr<End> end_;  // destroys the handlers in kept_ just before the loop ends
 };

@@ -63,9 +63,9 @@ class Connect final : public Timed {
 
 }  // namespace detail
 
-/// Connects to `to`; `co_await` returns a Connected. It has a failure if `limit` or the transport's
-/// connect-timeout expires first. Throws conn::Error as Registry::connect() does: for an unknown
-/// transport or an invalid URL.
+/// Connects to `to`; `co_await` returns a Connected. The Connected has a failure if `limit` or the
+/// transport's connect-timeout expires first. Throws conn::Error as Registry::connect() does: for
+/// an unknown transport or an invalid URL.
 [[nodiscard]] inline detail::Connect connect(const Registry& registry, ae::EventLoop& loop,
                                              const Endpoint& to, ae::Duration limit = kNoLimit) {
   return {registry, loop, to, limit};

@@ -143,8 +143,8 @@ class Lane {
     if (waiting_ != nullptr) return std::errc::device_or_resource_busy;
     return connection_ != nullptr ? std::errc() : std::errc::not_connected;
   }
-  /// Makes `operation` wait in this lane. Returns the reason if that is impossible, else
-  /// std::errc().
+  /// Makes `operation` wait in this lane. Returns std::errc(), or the reason why the operation
+  /// cannot wait.
   std::errc enter(Operation& operation) noexcept {
     if (const std::errc why = refusal(); why != std::errc()) return why;
     at_once_ = 0;
@@ -237,7 +237,7 @@ class Lane {
         connection_->set_write_handler(nullptr);
       }
     } catch (const std::bad_alloc&) {
-      // ignored: the handler is removed even if memory runs out
+      // There is no memory to tell the carrier. The handler is removed nevertheless.
     }
   }
 
@@ -355,7 +355,7 @@ inline void Operation::lose_lane(ae::EventLoop* loop) noexcept {
       return ae::kNoMore;
     });
   } catch (const std::bad_alloc&) {
-    // if memory runs out, the operation keeps waiting until it is cancelled
+    // There is no memory to resume the coroutine. The operation waits until it is cancelled.
   }
 }
 

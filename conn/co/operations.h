@@ -135,7 +135,7 @@ class Peek : public Operation {
 
  protected:
   // Marks the operation as late: the coroutine resumes later, and another operation may read the
-  // shown bytes before that, so they are looked up again then.
+  // shown bytes before that, so await_resume() looks them up again.
   bool look() override {
     if (!advance()) return false;
     if (error_ == std::errc()) be_late();
@@ -225,7 +225,7 @@ class Write final : public Operation {
 class Writable final : public Operation {
  public:
   Writable(Lane& lane, ae::Duration limit) noexcept : Operation(lane, limit) {
-    lane.expect(false);  // expecting no readiness makes advance() wait until the loop reports it
+    lane.expect(false);  // so that advance() does not succeed before the loop reports readiness
   }
   Result await_resume() const noexcept { return {0, error_}; }
 

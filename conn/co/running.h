@@ -158,8 +158,8 @@ class Waiter {
   }
   explicit operator bool() const noexcept { return handle_ != nullptr; }
   void resume() const { Resumption(node_).run(handle_); }
-  /// Resumes the coroutine on behalf of code outside this library. Throws nothing into a task that
-  /// is running: see Resumption::begin().
+  /// Resumes the coroutine on behalf of code outside this library. Does not throw into another task
+  /// that is running, see Resumption::begin().
   void begin() const { Resumption(node_).begin(handle_); }
 
   /// Returns whether a resumption now would be deferred. Only a handle that belongs to a Link can

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Limits how many tasks do something at a time.
+// Semaphore: limits how many tasks do something at a time.
 
 #include <cstddef>
 #include <memory>

@@ -130,9 +130,9 @@ class Stream {
   Connection& operator*() const noexcept { return *connection_; }
   /// Returns whether this stream has a connection, in any state.
   explicit operator bool() const noexcept { return connection_ != nullptr; }
-  /// Returns the connection, without handlers. An operation that waits for it fails with ECANCELED
-  /// in the loop's next iteration; the same happens when the stream is destroyed. If there is no
-  /// memory for that, the operation waits until it is cancelled.
+  /// Returns the connection, without handlers. An operation that waits for the connection fails
+  /// with ECANCELED in the loop's next iteration; the same happens when the stream is destroyed. If
+  /// there is no memory for that, the operation waits until it is cancelled.
   [[nodiscard]] ConnectionPtr release() noexcept {
     reader_.leave_connection();
     writer_.leave_connection();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A connection's close handler. It is allocated on demand, since most connections have none, and
-// runs from a list of the loop, independent of the transport.
+// CloseWatch: a connection's close handler. It is allocated on demand, since most connections have
+// none, and runs from a list of the loop, independent of the transport.
 
 #include "ae/abi.h"
 #include "conn/connection.h"

@@ -49,8 +49,8 @@ class AECONN_API ConnectionBase : public CarrierHost {
   /// Updates the counters after the state has changed from `from`.
   void count_state(State from) noexcept;
   void count_close() noexcept;
-  // The functions declared inline are defined in conn/core/counting.h.
-  // Add `size` bytes that were read or written to the counters.
+  // The functions declared inline are defined in conn/core/counting.h. count_read() and
+  // count_written() add `size` bytes to the counters.
   inline void count_read(std::size_t size) noexcept;
   inline void count_written(std::size_t size) noexcept;
 

@@ -73,7 +73,8 @@ void ConnectionCore::drop_handlers() noexcept {
 }
 
 void ConnectionCore::give_up() noexcept {
-  // Set first, because destroying a handler may destroy the owner of this connection.
+  // ending_ is set first, because destroying a handler may destroy the owner of this connection,
+  // which then closes it.
   ending_ = Ending::kGivenUp;
   count_close();
   drop_handlers();
@@ -90,7 +91,7 @@ void ConnectionCore::give_up() noexcept {
   }
   ending_ = Ending::kClosing;
   if (loop_ == nullptr) {
-    delete this;  // none of its handlers is executing, because it has no loop
+    delete this;  // no handler of this connection is executing, because it has no loop
   } else if (inherited()) {
     leave_to_parent();
   } else {
@@ -151,7 +152,7 @@ void ConnectionCore::cut(const Failure& why) noexcept {
   }
   try {
     fail(why);
-  } catch (const std::bad_alloc&) {  // thrown by copying the reason
+  } catch (const std::bad_alloc&) {  // copying `why` needs memory
     fail(out_of_memory());
   }
   watch_or_fail();

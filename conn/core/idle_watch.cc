@@ -53,7 +53,7 @@ ae::Duration IdleWatch::look() {
     quiet_ = 0;
   else if (++quiet_ == kSteps) {
     timer_ = 0;
-    fail();  // usually destroys this object
+    fail();  // may destroy this object
     return ae::kNoMore;
   }
   return step_;

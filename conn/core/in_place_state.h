@@ -56,17 +56,17 @@ class InPlace {
   /// Returns whether there is output that was not passed to the carrier yet.
   bool waits() const noexcept { return output_.waits(); }
   const PendingOutput& output() const noexcept { return output_; }
-  /// Hands pending output to the carrier, as far as the carrier accepts it. Returns true if none is
-  /// left.
+  /// Passes pending output to the carrier, as far as the carrier accepts it. Returns true if no
+  /// output is left.
   bool flush();
-  /// Hands pending output to the carrier. Returns true if the carrier accepts even more, so that a
+  /// Passes pending output to the carrier. Returns true if the carrier accepts even more, so that a
   /// write would not fail with EAGAIN.
   bool has_room();
   /// Reports that the carrier no longer needs the oldest `count` of the segments that
   /// Carrier::send() has taken.
   void references_done(std::size_t count, std::error_code error) noexcept;
-  /// Discards all output that the carrier has not taken. Its release functions get `error` as the
-  /// reason.
+  /// Discards all output that the carrier has not taken. The release functions of this output get
+  /// `error` as the reason.
   void drop(std::error_code error) noexcept;
   /// Discards pending output in a child of fork(), because the parent process sends it.
   void leave_to_parent() noexcept;

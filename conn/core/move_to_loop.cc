@@ -43,8 +43,8 @@ bool ConnectionCore::move(ae::EventLoop* to) {
     return false;
   }
   if (to == loop_) return true;
-  // While a handler runs, the new loop's thread must not use its slot. A connect handler that is
-  // due would have to run before the other handlers on the new loop.
+  // While a handler runs, the new loop's thread must not use the slot that contains the handler. A
+  // connect handler that is due would have to run before the other handlers on the new loop.
   if (state_ == State::kConnecting || state_ == State::kAccepting || running_ != 0 || moves() ||
       reserved_ != 0 || connect_due()) {
     errno = EBUSY;

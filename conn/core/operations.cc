@@ -74,7 +74,7 @@ class RefusedAttempt final : public ReadyItem {
 
 }  // namespace
 
-// --- set-up --------------------------------------------------------------------------------------
+// --- connecting ----------------------------------------------------------------------------------
 
 void Connection::connect(const Endpoint& to, Handler done) {
   ConnectionCore& c = ConnectionCore::of(*this);
@@ -133,7 +133,7 @@ bool Connection::connect_blocking(const Endpoint& to, ae::Duration timeout) {
   return false;
 }
 
-// --- data ----------------------------------------------------------------------------------------
+// --- reading and writing -------------------------------------------------------------------------
 
 // Connection::read() and write() handle only the usual case, for speed; read_in_full() and
 // write_in_full() handle all cases.

@@ -16,7 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// The time at which a blocking operation must give up. Even with a time-out of zero or less, the
+/// The time at which a blocking operation must end. Even with a time-out of zero or less, the
 /// operation polls once.
 class Deadline {
  public:

@@ -223,7 +223,7 @@ void InPlace::queue_refusing() noexcept {
 std::size_t InPlace::run_refusing() {
   ConnectionCore& connection = *connection_;
   if (!connection.wanted_.write || !shutdown_due_ || connection.given_up()) return 0;
-  struct Requeue {  // the destructor queues the handler again, even if it throws
+  struct Requeue {  // the destructor queues the handler again, even if the handler throws
     ConnectionCore& connection;
     ~Requeue() {
       if (!connection.given_up() && connection.in_place_ != nullptr)

@@ -136,7 +136,7 @@ std::size_t ReadAhead::run_ready() {
   ConnectionCore& connection = its_.connection();
   if (!connection.wanted_.read || (unread() < wanted_ && !ended_) || connection.given_up())
     return 0;
-  struct Requeue {  // the destructor queues the handler again, even if it throws
+  struct Requeue {  // the destructor queues the handler again, even if the handler throws
     ConnectionCore& connection;
     ~Requeue() {
       if (!connection.given_up() && connection.in_place_ != nullptr)

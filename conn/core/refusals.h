@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Refusals: keeps the handler of Listener::on_refused(), for transports.
+// Refusals: stores and calls the handler of Listener::on_refused(), for transports.
 
 #include <cstddef>
 #include <deque>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Detects handlers that run in vain. A read handler signals that there is something to read, a
-// write handler that the transport accepts data. If the corresponding call then fails with EAGAIN,
-// the handler ran for nothing; if that repeats, it uses a whole processor. Each connection counts
-// its consecutive runs in vain, and the process keeps the longest such series for the tests, which
-// fail if it is longer than one. The library uses the number for nothing else. For a run that is
-// not in vain, counting costs a few instructions.
+// SpuriousWakeups: detects handlers that run in vain. A read handler signals that there is
+// something to read, a write handler that the transport accepts data. If the corresponding call
+// then fails with EAGAIN, the handler ran for nothing; if that repeats, it uses a whole processor.
+// Each connection counts its consecutive runs in vain, and the process keeps the longest such
+// series for the tests, which fail if it is longer than one. The library uses the number for
+// nothing else. For a run that is not in vain, counting costs a few instructions.
 
 #include <atomic>
 #include <cstdint>

@@ -44,9 +44,9 @@ struct GroupCore::Place final : Quota::Slot {
   mutable GroupPart* part = nullptr;
 };
 
-/// Owned by a pending connection while it waits for a loop: counts it in GroupPart::waiting. When
-/// at most half of the allowed number of connections still wait, lets paused port listeners accept
-/// again.
+/// Owned by a pending connection while it waits for a loop: counts it in GroupPart::waiting. The
+/// destructor lets a paused port listener accept again once at most Spreading::kMostWaiting / 2
+/// connections wait for the loop.
 struct GroupCore::Slot {
   Slot(std::shared_ptr<GroupCore> its_core, GroupPart& its_part)
       : core(std::move(its_core)), part(its_part) {
@@ -267,7 +267,7 @@ void GroupCore::send_on(GroupPart& from, PendingConnectionPtr arrival) {
   (void)send(from, std::move(arrival), Choice::kAgain);
 }
 
-// Returns the part of this loop; null if the loop is not in the group, or has ended.
+// Returns the part of `loop`; null if that loop is not in the group, or has ended.
 GroupPart* GroupCore::part_of(const ae::EventLoop& loop) const noexcept {
   for (const auto& part : parts_)
     if (part->loop == &loop && !part->ended) return part.get();

@@ -83,8 +83,8 @@ class GroupCore : public std::enable_shared_from_this<GroupCore> {
   /// Function that creates a port listener on the loop of `part`. The port listener passes each
   /// pending connection to `arrived`.
   using OpenPort = std::function<PortListenerPtr(GroupPart& part, PendingHandler arrived)>;
-  /// Creates an acceptor on each loop, then the port listeners. If it throws, some of them may
-  /// exist; close() destroys them.
+  /// Creates an acceptor on each loop, then the port listeners. If open() throws, some of these
+  /// objects may exist; close() destroys them.
   void open(const Endpoint& endpoint, const MakeAcceptHandler& make, const OpenPort& open_port);
   void close() noexcept;
   void set_paused(bool paused);

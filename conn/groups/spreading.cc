@@ -15,7 +15,8 @@ std::size_t Spreading::pick(const std::string& peer,
 }
 
 void Spreading::forget_function() noexcept {
-  Spread::Pick pick;  // destroyed while no lock is held
+  // Destroyed after the mutex is unlocked, because its destructor may run any code.
+  Spread::Pick pick;
   const std::lock_guard lock(picking_);
   pick.swap(pick_);
 }

@@ -26,9 +26,10 @@ struct LoopLoad {
   std::uint64_t open = 0;
 };
 
-/// Applies the rule of a Spread. The functions that choose get the number of loops, and `load`, a
-/// function that returns the LoopLoad of the loop with a given index. Thread-safe; a load that
-/// another thread changes during a choice makes the distribution less even, but no choice invalid.
+/// Applies the rule of a Spread. The functions that choose a loop get the number of loops, and
+/// `load`, a function that returns the LoopLoad of the loop with a given index. Thread-safe; a load
+/// that another thread changes during a choice makes the distribution less even, but no choice
+/// invalid.
 class Spreading {
  public:
   /// The largest number of pending connections that may wait for one loop to take them. While a
@@ -91,9 +92,9 @@ class Spreading {
     return best;
   }
 
-  /// True if no loop can take further connections: each loop has ended, or kMostWaiting connections
-  /// wait for it. If the program chooses the loops, it is enough that kMostWaiting connections wait
-  /// for one loop, because the program may choose just that one.
+  /// Returns whether no loop can take further connections: each loop has ended, or kMostWaiting
+  /// connections wait for it. If the program chooses the loops, it is enough that kMostWaiting
+  /// connections wait for one loop, because the program may choose just that one.
   template <class Load>
   bool is_full(std::size_t loops, const Load& load) const noexcept {
     const bool by_program = how_ == Spread::By::kPick;

@@ -18,7 +18,7 @@ namespace conn { inline namespace AECONN_ABI {
 /// Owns a file descriptor and closes it on destruction. Remove the descriptor's file events before.
 class Descriptor {
  public:
-  Descriptor() = default;  ///< owns nothing
+  Descriptor() = default;  ///< makes an object without a descriptor
   /// Takes ownership of `fd`; -1: there is no descriptor to own.
   explicit Descriptor(int fd) noexcept : fd_(fd) {}
   /// Takes over the descriptor of `other`, if there is one.
@@ -51,7 +51,7 @@ AECONN_API bool poll_now(int fd, short events) noexcept;
 /// signal ends the wait (Interruption::ends()).
 AECONN_API bool poll_until(int fd, short events, ae::TimePoint deadline) noexcept;
 
-/// writev(2), without SIGPIPE: if `fd` is a pipe that nobody reads any more, returns -1 with errno
+/// writev(2), without SIGPIPE: if `fd` is a pipe whose reader has closed it, returns -1 with errno
 /// EPIPE, or the number of bytes that were written before, and the process is not signalled. A
 /// SIGPIPE that was pending before stays pending. May be called on any thread. For sockets,
 /// sendmsg(2) with MSG_NOSIGNAL costs less.

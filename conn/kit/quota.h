@@ -14,9 +14,9 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Counts connections against a limit. Each counted connection owns a Place, and ends to count when
-/// the Place is destroyed. Call the functions on one thread or under a lock. A Place may be
-/// destroyed on any thread, so full() may stay true for a short time after that.
+/// Counts connections against a limit. Each counted connection owns a Place, and counts until the
+/// Place is destroyed. Call the functions on one thread or under a lock. A Place may be destroyed
+/// on any thread, so full() may stay true for a short time after that.
 class Quota {
  public:
   /// The object that a Place points to. Each pointer to it counts as one connection.

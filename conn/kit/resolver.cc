@@ -210,7 +210,8 @@ class Pool {
     request->answered(request);
   }
 
-  /// Cancels a request. It may still receive its answer if that is being delivered at this moment.
+  /// Cancels a request. The request may still receive its answer if the answer is being delivered
+  /// at this moment.
   void leave(const Request& request) noexcept {
     if (request.made_here.inherited()) return;
     const std::lock_guard lock(mutex_);

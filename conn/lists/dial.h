@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Connects to one endpoint through the first of several candidates that is ready for data, in the
-// order that conn/lists/race.h defines. Programs do not use it directly, but through the transport
-// for lists of schemes (FallbackType) or Redial.
+// Dial: connects to one endpoint through the first of several candidates that is ready for data, in
+// the order that conn/lists/race.h defines. Programs do not use it directly, but through the
+// transport for lists of schemes (FallbackType) or Redial.
 
 #include <cstddef>
 #include <functional>

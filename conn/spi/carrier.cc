@@ -55,7 +55,7 @@ std::string_view to_string(State state) noexcept {
   return "?";
 }
 
-// --- the host ------------------------------------------------------------------------------------
+// --- CarrierHost ---------------------------------------------------------------------------------
 
 CarrierHost::CarrierHost() noexcept : id_(0) {}
 
@@ -134,7 +134,7 @@ ssize_t CarrierHost::refuse(ae::Mask direction) noexcept {
   return -1;
 }
 
-// --- defaults of a carrier -----------------------------------------------------------------------
+// --- default implementations of a carrier's functions --------------------------------------------
 
 CarrierBase::~CarrierBase() = default;
 

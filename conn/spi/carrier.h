@@ -119,7 +119,7 @@ class AECONN_API CarrierHost : public ae::Deferred {
   /// To be called when the connection has lost its path and goes on without one, or has found
   /// another path: the path handler is then due. Runs no handler.
   virtual void path_changed() noexcept = 0;
-  /// Counts the connection in a quota, by keeping `place`, until the connection is destroyed: in
+  /// Counts the connection in a quota, by storing `place`, until the connection is destroyed: in
   /// the quota of the listener that accepted it (option max-connections), or in the count of
   /// connections to the peer's address (option spread). Releases an earlier place.
   void occupy(Quota::Place place) noexcept { place_ = std::move(place); }
@@ -172,7 +172,7 @@ class AECONN_API CarrierHost : public ae::Deferred {
   ssize_t refuse(ae::Mask direction) noexcept;
   /// Exchanges the carriers of two hosts, each of which may have none.
   void exchange_carriers(CarrierHost& other) noexcept;
-  /// Moves the connection to `loop`, after leave(), and informs the place that was passed to
+  /// Moves the connection to `loop`, after leave(), and informs the Place that was passed to
   /// occupy(), because a listener group counts the connections of each loop.
   void enter_loop(ae::EventLoop& loop) noexcept;
   /// Returns whether it is known that the peer sends nothing more.
@@ -182,7 +182,7 @@ class AECONN_API CarrierHost : public ae::Deferred {
   enum class Ending : std::uint8_t {
     kOpen,     ///< the program owns the connection and has not closed it
     kGivenUp,  ///< close() or abort() was called; pending output is passed to the carrier first
-    kClosing,  ///< Carrier::close() was called; no pending output is left above the carrier
+    kClosing,  ///< Carrier::close() was called; all pending output was passed to the carrier before
     kReleased  ///< the loop will destroy the connection once none of its handlers is executing
   };
   /// The events that the carrier must watch for.
@@ -235,7 +235,7 @@ class AECONN_API CarrierFacts {
   virtual std::string peer_address() const { return {}; }  ///< address of the peer; "": unknown
   /// Address of this end for socket calls (conn/kit/resolver.h); unset, the default: unknown.
   virtual SocketAddress local_sockaddr() const noexcept;
-  /// Address of the peer for socket calls; unset: unknown.
+  /// Address of the peer for socket calls; unset, the default: unknown.
   virtual SocketAddress peer_sockaddr() const noexcept;
   /// Returns whether the peer is on this host; no value, the default: unknown.
   virtual std::optional<bool> is_local() const { return std::nullopt; }
@@ -349,10 +349,10 @@ class AECONN_API Carrier : public CarrierBase {
   /// afterwards. The destructor of a carrier may still call functions of its host that only answer,
   /// such as aborts(), but must not report anything to it.
   virtual void abandon() noexcept = 0;
-  /// Blocks until read() (`direction` is kReadable) or writev() (kWritable) would not fail with
-  /// EAGAIN. It would not either at the end of the stream, after a failure, or after shutdown()
-  /// (EPIPE). Runs no handler. Returns false if the deadline has passed, or if Interruption::came()
-  /// is true after EINTR.
+  /// Blocks until read() (`direction` is kReadable) or writev() (kWritable) would return something
+  /// other than EAGAIN: bytes or space, but also the end of the stream, a failure, or EPIPE after
+  /// shutdown(). Runs no handler. Returns false if the deadline has passed, or if
+  /// Interruption::came() is true after EINTR.
   virtual bool wait_for(ae::Mask direction, ae::TimePoint deadline) = 0;
 
   // --- what a carrier may implement: the defaults are correct, but may be slow -------------------
@@ -411,8 +411,8 @@ class AECONN_API Carrier : public CarrierBase {
   /// the stream. Otherwise returns -1 without side effects.
   virtual int release_descriptor() noexcept { return -1; }
   /// Continues on the new loop. Called there after leave(), and followed by interest_changed().
-  /// Must not throw. Returns false if the connection cannot continue; the core then fails it for
-  /// lack of memory, unless the carrier has called fail().
+  /// Must not throw. Returns false if the connection cannot continue; the core then fails the
+  /// connection for lack of memory, unless the carrier has called fail().
   virtual bool join(ae::EventLoop& /*loop*/) { return true; }
 
   // The functions from here on are for carriers that give programs access to the carrier's own

@@ -17,8 +17,8 @@ bool QueuedCarrier::read_due() const {
       return true;
     case State::kError:
       return host()
-          // This is true only until a read has reported the failure: a handler that stayed due
-          // would keep the loop from sleeping.
+          // The handler is due only until a read has reported the failure. If it stayed due, the
+          // loop could not sleep.
           .error_unread();
     default:
       return false;

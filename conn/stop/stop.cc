@@ -41,8 +41,8 @@ bool post_surely(const ae::Poster& poster, const Fn& fn) {
   return surely([&] { return poster.post(fn); });
 }
 
-/// Begins the stop of one loop; tries again while there is no memory for it. Throws the exception
-/// of a watcher.
+/// Begins the stop of one loop; tries again while there is no memory for it. Throws an exception
+/// that a watcher has thrown.
 template <class Fn>
 void begin_surely(Stopping& stopping, ae::TimePoint hurries_from, const Fn& drained) {
   for (;;) {

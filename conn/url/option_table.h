@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Tables of a transport's options. The parser accepts the options in the table, and the manual
-// pages describe them (`--write-page conn` of the programs, conn(7)). Each transport has one table;
-// programs may read it.
+// OptionTable: the table of a transport's options. The parser accepts the options in the table, and
+// the manual pages describe them (`--write-page conn` of the programs, conn(7)). Each transport has
+// one table; programs may read it.
 
 #include <array>
 #include <cstddef>
