@@ -1,6 +1,7 @@
-// SPDX-License-Identifier: BSD-3-Clause The operations of conn::Connection. Each checks the state,
-// and then uses the data that was read ahead, the pending output, or the carrier. The operations
-// for data in place are in operations_in_place.cc, the blocking ones in operations_blocking.cc.
+// SPDX-License-Identifier: BSD-3-Clause
+// The operations of conn::Connection. Each checks the state, and then uses the data that was read
+// ahead, the pending output, or the carrier. The operations for data in place are in
+// operations_in_place.cc, the blocking ones in operations_blocking.cc.
 
 #include "conn/connection.h"
 

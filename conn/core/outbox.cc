@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: BSD-3-Clause The part of InPlace that sends, for any carrier. Output
-// from commit() and send() is queued in order, and is passed to the carrier at the end of the
-// iteration.
+// SPDX-License-Identifier: BSD-3-Clause
+// The part of InPlace that sends, for any carrier. Output from commit() and send() is queued in
+// order, and is passed to the carrier at the end of the iteration.
 
 #include <algorithm>
 #include <cassert>

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: BSD-3-Clause Implements ReadAhead: input that was read for peek() before
-// the program consumed it.
+// SPDX-License-Identifier: BSD-3-Clause
+// Implements ReadAhead: input that was read for peek() before the program consumed it.
 
 #include "conn/core/read_ahead.h"
 

@@ -84,7 +84,8 @@ ConnectionPtr Transport::adopt(ae::EventLoop&, int) const {
   throw Error(std::string(name()) + " connections have no descriptor that could be taken over");
 }
 
-// These functions take the handlers by value, because overrides of them keep the handlers.
+// These functions take the handlers by value, because overrides of them store the handlers.
+// NOLINTBEGIN(performance-unnecessary-value-param)
 ListenerPtr Transport::adopt_listener(ae::EventLoop&, int, AcceptHandler, const Options&) const {
   throw Error(std::string(name()) + " listeners have no descriptor that could be taken over");
 }
