@@ -238,7 +238,7 @@ struct PoolCore : std::enable_shared_from_this<PoolCore> {
   // The free connections. The one that was used last is at the end, and is leased first.
   std::vector<PoolSlot*> idle;
   std::vector<std::unique_ptr<PoolSlot>> slots;
-  bool open = true;  // true if the pool exists
+  bool open = true;  // false once the Pool object is destroyed
 };
 
 inline PoolSlot::PoolSlot(PoolCore& core, std::size_t index)

@@ -273,8 +273,8 @@ void ConnectionCore::handler_changed(Slot& slot, bool& flag) {
 
 // --- sending and shutting down -------------------------------------------------------------------
 
-/// Whether write() may call the carrier now. Data that was committed or sent in place before must
-/// be handed to the carrier first.
+/// Returns whether write() may call the carrier now. Output of earlier commit() and send() calls
+/// must be passed to the carrier first, to keep the order; otherwise returns false with errno.
 bool ConnectionCore::may_send() noexcept {
   if (reserved_ != 0) {
     errno = EBUSY;

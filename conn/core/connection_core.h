@@ -103,7 +103,8 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
     Slot on_connect;  // handler passed to connect(); empty once it has run
     // How the connection got its present carrier; null: it still has its first carrier.
     std::unique_ptr<const Origin> origin;
-    // Shared with the post that moves the connection; null: not moving.
+    // Shared with the posted function that moves the connection to another loop; null: it does not
+    // move.
     std::shared_ptr<Moving> moving;
     std::unique_ptr<PathWatch, DropPathWatch> path;  // null unless a path handler was set
     std::unique_ptr<IdleWatch, DropIdleWatch> idle;  // null without option idle-timeout
@@ -152,8 +153,8 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
   void drop_handlers() noexcept;
   void handler_changed(Slot& slot, bool& flag);
   bool given_up() const noexcept { return ending_ != Ending::kOpen; }
-  /// Whether the carrier must be informed when the events that the connection waits for have
-  /// changed.
+  /// Returns whether the carrier must be informed when the events that the connection waits for
+  /// have changed.
   bool events_wanted() const noexcept {
     return !closing() && !abandoned_ && loop_ != nullptr && !moves();
   }

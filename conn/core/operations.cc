@@ -37,8 +37,8 @@ bool total_of(const iovec* vectors, int count, std::size_t& size) noexcept {
   return fit;
 }
 
-/// Whether readv() or writev() was called with a single valid vector, which read() or write() can
-/// handle faster.
+/// Returns whether readv() or writev() was called with a single valid vector, which read() or
+/// write() can handle faster.
 bool is_one_piece(const iovec* vectors, int count) noexcept {
   return count == 1 && vectors != nullptr && vectors->iov_base != nullptr;
 }
@@ -167,8 +167,8 @@ namespace {
   return c.finish_write(c.carrier_->write(buffer, size), size);
 }
 
-/// Whether read() or write() can call the carrier directly: the connection is established, it has
-/// neither data read ahead nor pending output, and the arguments are valid.
+/// Returns whether read() or write() can call the carrier directly: the connection is established,
+/// it has neither data read ahead nor pending output, and the arguments are valid.
 bool is_usual(const ConnectionCore& c, const void* buffer, std::size_t size) noexcept {
   return c.state_ == State::kConnected && c.in_place_ == nullptr && buffer != nullptr &&
          size - 1 < SSIZE_MAX;

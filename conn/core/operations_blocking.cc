@@ -57,7 +57,7 @@ bool Connection::sync_wait(ae::Mask direction, ae::Duration timeout) {
   const Interruption::Scope scope;
   Deadline deadline(timeout);
   bool ready = c.carrier_->wait_for(direction, deadline.at());
-  // Data that was committed or sent in place before must be handed to the carrier first.
+  // Output of earlier commit() and send() calls must be passed to the carrier before a write.
   while (ready && !reading && c.in_place_ != nullptr && c.in_place_->waits()) {
     (void)c.in_place_->flush();
     ready = !Interruption::ends() && deadline.wait_again() &&

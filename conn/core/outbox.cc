@@ -268,8 +268,8 @@ void InPlace::give_up_output(std::error_code error) noexcept {
   connection_->aborts_ = true;
 }
 
-/// Reads and discards input while a closed connection still sends. Otherwise a peer that waits for
-/// its own output to be read could not finish.
+/// Reads and discards input while a closed connection still sends. Without this, a peer that reads
+/// nothing before all its own output has been read would never take the rest of this end's output.
 void InPlace::discard() {
   Chunk* const scratch = pool_->chunks().acquire(ChunkPool::kSmall);
   if (scratch == nullptr) return;

@@ -46,16 +46,17 @@ class PendingOutput {
   /// between loops.
   void set_pool(ChunkPool* pool) noexcept { pool_ = pool; }
 
-  /// Whether there is output that has not been handed to the carrier yet.
+  /// Returns whether there is output that was not passed to the carrier yet.
   bool waits() const noexcept { return next_ != last_; }
-  /// Number of bytes that have not been handed to the carrier yet.
+  /// Number of bytes that were not passed to the carrier yet.
   std::size_t waiting() const noexcept {
     std::size_t size = 0;
     for (std::size_t i = next_; i != last_; ++i) size += at(i).size;
     return size;
   }
   bool idle() const noexcept { return first_ == last_ && filling_ == nullptr; }
-  /// Whether the program was notified of all output, so that no release function is left to call.
+  /// Returns whether the program was notified of all output, so that no release function is left to
+  /// call.
   bool all_reported() const noexcept { return first_ == last_; }
   bool lends() const noexcept;  ///< whether the carrier still uses memory that was passed to send()
   bool full() const noexcept { return last_ - first_ == kSegments; }
@@ -76,8 +77,8 @@ class PendingOutput {
   bool push(const Outgoing& bytes, bool by_reference) noexcept;
 
   // --- passing output to the carrier -------------------------------------------------------------
-  /// Whether the next segment is to be offered to the carrier without copying. offer() then returns
-  /// it.
+  /// Returns whether the next segment is to be offered to the carrier without copying. offer() then
+  /// returns it.
   bool next_is_reference() const noexcept { return at(next_).stage == Stage::kWaiting; }
   Outgoing offer() const noexcept;
   /// Records that the carrier has taken `size` bytes of the segment from offer(), which it reads
@@ -99,8 +100,8 @@ class PendingOutput {
   void drop(std::error_code error) noexcept;
   /// Ends all segments, including those whose memory the carrier uses.
   void end(std::error_code error) noexcept;
-  /// Whether there is a finished segment with a release function, which take_release() would
-  /// return.
+  /// Returns whether there is a finished segment with a release function, which take_release()
+  /// would return.
   bool has_release() noexcept;
   /// Removes the oldest segment, which is finished, and returns its release function.
   Release take_release() noexcept;

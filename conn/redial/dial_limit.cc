@@ -59,7 +59,7 @@ void DialLimit::grant() noexcept {
   while (taken_ < most_ && !line_.empty()) {
     const std::shared_ptr<Entry> next = line_.front();
     try {
-      next->holds = next->poster.post([next] {  // post() returns false if the loop is gone
+      next->holds = next->poster.post([next] {  // post() returns false if the loop has ended
         const std::function<void()> granted = std::exchange(next->granted, nullptr);
         if (granted) granted();
       });

@@ -103,19 +103,19 @@ struct Stop::Core final : std::enable_shared_from_this<Stop::Core>, private Loop
   };
   Settings settings;
   std::function<void()> end;
-  std::vector<Part> parts;           // never changes
+  std::vector<Part> parts;           // the loops of the server; never changes
   ae::EventLoop* control = nullptr;  // null before start(), and once this object has left the loop
-  ae::Poster controller;             // never changes
-  std::thread::id thread;            // the controlling loop's thread; never changes
+  ae::Poster controller;             // posts to the controlling loop; set by start()
+  std::thread::id thread;            // the controlling loop's thread; set by start()
   int fd = -1;                       // descriptor of signalfd(2); -1: no signals are caught
   sigset_t before{};                 // the signal mask of the constructing thread
   std::atomic<bool> signalled{false};
   std::atomic<Phase> phase{Phase::kServing};
-  std::atomic<bool> kept{false};  // true if keep() has stored a handler on a loop; any thread
+  std::atomic<bool> kept{false};  // true if keep() has stored a handler; used on any thread
   ae::TimePoint asked{};          // time of the first request
   ae::TimePoint same_until{};     // a request before this time counts as a repetition of the first
   ae::TimerId limit_timer = 0;
-  std::atomic<bool> has_left{false};  // true if leave() has run; any thread
+  std::atomic<bool> has_left{false};  // true if leave() has run; used on any thread
   std::size_t undrained = 0;          // number of loops that still have sessions
   // Number of loops that have not reported the result of Stopping::cut() yet.
   std::size_t uncut = 0;
