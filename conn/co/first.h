@@ -169,8 +169,8 @@ class First : public Contest, private Watched {
     }
     operation.reset();
   }
-  /// Returns the value of the operation that ended first. Destroys the other operations first: the
-  /// value may own a stream that they wait for.
+  /// Returns the value of the operation that ended first. Destroys the other operations before it
+  /// takes the value, because taking it may use or move a stream that they wait for.
   template <std::size_t... I>
   Value take(std::index_sequence<I...>) {
     ((I != winner_ ? std::get<I>(operations_).reset() : void()), ...);

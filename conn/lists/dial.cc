@@ -20,9 +20,9 @@ std::string in_ms(ae::Duration time) {
          " ms";
 }
 
-/// Returns the value of option connect-timeout for one attempt: 1 ms more than the time `left` for
-/// all attempts together, so that the Dial reports the time-out and not the transport. The value is
-/// kept within the option's range.
+/// Returns the value of option connect-timeout for one attempt: about 1 ms more than the time
+/// `left` for all attempts together, so that the Dial reports the time-out and not the transport.
+/// The value is kept within the option's range.
 std::string time_left(const OptionRow& option, ae::Duration left) {
   constexpr std::chrono::milliseconds kMore(1);
   const ae::Duration least(static_cast<std::int64_t>(option.min()));
