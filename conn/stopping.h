@@ -46,9 +46,9 @@ class AECONN_API StopWatcher {
 class AECONN_API StopHook final : private StopWatcher {
  public:
   /// Runs `begins` once, on the thread of `loop`, when the server begins to stop; if the stop has
-  /// begun already, in the loop's next iteration. An exception that `begins` throws is treated like
-  /// one of StopWatcher::on_stop(). Create and destroy this object on that thread, before the loop
-  /// ends. Throws std::bad_alloc.
+  /// begun already, later, from a timer that is due. An exception that `begins` throws is treated
+  /// like one of StopWatcher::on_stop(). Create and destroy this object on that thread, before the
+  /// loop ends. Throws std::bad_alloc.
   StopHook(ae::EventLoop& loop, std::function<void()> begins);
 
  private:
@@ -72,8 +72,8 @@ class AECONN_API Stopping final : public ae::LoopLocal {
   /// should then end after the request in progress, even if the next request has already arrived.
   bool hurries() const noexcept { return begun_ && loop_.now() >= hurries_from_; }
   /// Adds a watcher without owning it. It remains added until it is notified or destroyed, and must
-  /// not be in any Stopping yet. If the stop has begun, the watcher is notified in the loop's next
-  /// iteration. Throws std::bad_alloc, but only if the stop has begun.
+  /// not be in any Stopping yet. If the stop has begun, the watcher is notified later, from a timer
+  /// that is due. Throws std::bad_alloc, but only if the stop has begun.
   void add(StopWatcher& watcher);
 
   // --- for Stop ----------------------------------------------------------------------------------

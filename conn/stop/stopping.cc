@@ -74,10 +74,14 @@ void Stopping::add(StopWatcher& watcher) {
   watchers_ = &watcher;
 }
 
+/// Notifies the watchers of now. Those that are added meanwhile have a time event of their own: a
+/// watcher that adds another one each time must not keep the loop here.
 void Stopping::tell() {
   std::exception_ptr thrown;
-  while (watchers_ != nullptr) {
-    StopWatcher& watcher = *watchers_;
+  StopWatcher* due = std::exchange(watchers_, nullptr);
+  if (due != nullptr) due->link_ = &due;
+  while (due != nullptr) {
+    StopWatcher& watcher = *due;
     watcher.stop_watching();
     try {
       watcher.on_stop();

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// In which iteration of the loop the hooks of a stop run.
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "conn/stop.h"
+#include "tests/support/any_loop.h"
+#include "tests/support/catch.h"
+#include "tests/support/testing.h"
+
+TEST_CASE("stop: a hook that a running hook makes is called later, by the loop", "[stop]") {
+  testing::AnyLoop loop;
+  conn::Stop stop(loop, {.signals = {}});
+  constexpr int kMost = 1000;
+  int runs = 0;
+  std::optional<conn::StopHook> hook;
+  const std::function<void()> again = [&] {
+    if (++runs < kMost) hook.emplace(loop, again);
+  };
+  hook.emplace(loop, again);
+  stop.request();
+  for (int i = 0; i < 20; ++i) {
+    const int before = runs;
+    testing::turns(loop, 1);
+    REQUIRE(runs <= before + 2);  // the stop itself, and a timer
+  }
+  REQUIRE(runs > 1);
+  hook.reset();
+}
+
+TEST_CASE("stop: hooks that a hook destroys or that follow it", "[stop]") {
+  testing::AnyLoop loop;
+  conn::Stop stop(loop, {.signals = {}});
+  std::string ran;
+  std::optional<conn::StopHook> first, middle, last, made;
+  const auto note = [&](char name) { return [&ran, name] { ran += name; }; };
+  // The hook that was added last runs first.
+  first.emplace(loop, note('f'));
+  middle.emplace(loop, note('m'));
+  last.emplace(loop, [&] {
+    ran += 'l';
+    middle.reset();
+    made.emplace(loop, note('n'));
+  });
+  stop.request();
+  RUN_UNTIL(loop, ran.size() == 3);
+  REQUIRE(ran == "lfn");
+}
