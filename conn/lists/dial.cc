@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "conn/kit/coded_error.h"
+#include "conn/lists/time_left.h"
 
 namespace conn { inline namespace AECONN_ABI {
 namespace {
@@ -18,18 +19,6 @@ constexpr ae::Duration kNoTimeSet = std::chrono::hours(24 * 365);
 std::string in_ms(ae::Duration time) {
   return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(time).count()) +
          " ms";
-}
-
-/// Returns the value of option connect-timeout for one attempt: about 1 ms more than the time
-/// `left` for all attempts together, so that the Dial reports the time-out and not the transport.
-/// The value is kept within the option's range.
-std::string time_left(const OptionRow& option, ae::Duration left) {
-  constexpr std::chrono::milliseconds kMore(1);
-  const ae::Duration least(static_cast<std::int64_t>(option.min()));
-  const ae::Duration most(static_cast<std::int64_t>(option.max()));
-  if (left >= most - 2 * kMore) return time_words(most);
-  left = std::chrono::ceil<std::chrono::milliseconds>(left) + kMore;
-  return time_words(std::max(least, left));
 }
 
 /// Returns the text that `make` makes, or "out of memory".
@@ -131,10 +120,7 @@ void Dial::start(std::size_t index) noexcept {
       return;
     }
     try {
-      Endpoint to = attempt.candidate.to;
-      if (const OptionRow* const row = attempt.candidate.type->find_option("connect-timeout")) {
-        to.options.set("connect-timeout", time_left(*row, race_.deadline() - attempt.began));
-      }
+      const Endpoint to = with_time(attempt.candidate, race_.deadline() - attempt.began);
       attempt.connection = attempt.candidate.type->create(loop_);
       attempt.connection->connect(to, [this, index](Connection&) { connected(index); });
     } catch (const Error& error) {

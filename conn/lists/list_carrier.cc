@@ -13,6 +13,7 @@
 #include "conn/fallback_type.h"
 #include "conn/kit/coded_error.h"
 #include "conn/kit/interruption.h"
+#include "conn/lists/time_left.h"
 
 namespace conn { inline namespace AECONN_ABI {
 namespace {
@@ -127,7 +128,7 @@ void ListCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
         const ae::TimePoint until = Clock::now() + part;
         // Waits until the connection is writable, since a connected connection may not be ready for
         // data yet (see Dial::connected()).
-        const bool connected = below->connect_blocking(candidate.to, part);
+        const bool connected = below->connect_blocking(with_time(candidate, part), part);
         if (connected && below->sync_wait(ae::kWritable, until - Clock::now()) &&
             below->state() == State::kConnected) {
           winner = std::move(below);

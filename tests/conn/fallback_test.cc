@@ -5,11 +5,14 @@
 
 #include "conn/fallback.h"
 
+#include <thread>
+
 #include "conn/co.h"
 #include "conn/fallback_type.h"
 #include "conn/kit/coded_error.h"
 #include "conn/tcp/tcp_type.h"
 #include "tests/support/catch.h"
+#include "tests/support/raw_socket.h"
 #include "tests/support/stuck_transport.h"
 #include "tests/support/testing.h"
 
@@ -443,6 +446,28 @@ TEST_CASE("fallback: what a full server asked for is passed on, however it was a
   scope.spawn(ask(place, to, told));
   RUN_UNTIL(place.loop, scope.empty());
   REQUIRE(told.retry_after == 1500ms);
+}
+
+TEST_CASE("fallback: a blocking connect may take as long as the list says, not its transport",
+          "[fallback]") {
+  Place place;
+  place.stuck->fail_at_once = ECONNREFUSED;
+  place.registry.require("tcp").configure({{"connect-timeout", "50ms"}});
+  // While one connection waits there, the kernel drops requests, which are sent again after 1 s.
+  const testing::RawSocket full = testing::RawSocket::listening(0);
+  const testing::RawSocket first = testing::RawSocket::connect(full.endpoint());
+  conn::Endpoint to = full.endpoint();
+  to.scheme = "stuck|tcp";
+  to.options = {{"connect-timeout", "20s"}};
+  const ConnectionPtr client = place.registry.create(place.loop, to);
+  std::thread server([&] {
+    std::this_thread::sleep_for(200ms);
+    (void)full.accept();
+  });
+  const bool connected = client->connect_blocking(to, testing::patience());
+  server.join();
+  INFO(client->last_error());
+  REQUIRE(connected);
 }
 
 TEST_CASE("fallback: a list needs schemes that are known, and one that can be had", "[fallback]") {
