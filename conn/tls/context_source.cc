@@ -17,12 +17,13 @@ namespace {
 // that a program that connects with ever new options does not use ever more memory.
 constexpr std::size_t kMostSlots = 1024;
 
-/// Returns `endpoint` without server-name. The remaining options determine a context; server-name
-/// belongs to each connection.
+/// Returns `endpoint` without the options that belong to each connection. The remaining ones
+/// determine a context. Lists of schemes and Redial give each attempt to connect another
+/// connect-timeout.
 Options of_context(const Options& endpoint) {
   Options options;
   for (const auto& [key, value] : endpoint.values())
-    if (key != "server-name") options.set(key, value);
+    if (key != "server-name" && key != "connect-timeout") options.set(key, value);
   return options;
 }
 

@@ -51,8 +51,8 @@ class ContextTable {
   /// layer below.
   Options merged(const Options& endpoint) const;
   /// Returns the source of the context for an endpoint's options. Equal options share a source,
-  /// even if server-name differs. `serves`: whether it is for a listener, which needs a server
-  /// context now and after each configure().
+  /// even if server-name or connect-timeout differs. `serves`: whether it is for a listener, which
+  /// needs a server context now and after each configure().
   std::shared_ptr<const ContextSource> source(const Options& endpoint, bool serves);
 
   /// Statistics of the TLS session caches, summed over all listeners with option resumption=cache.

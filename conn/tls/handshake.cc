@@ -26,6 +26,14 @@ Failure failure_of(Make make) noexcept {
   }
 }
 
+/// Returns the time for connecting both layers: that of the endpoint if it has one, else that of
+/// the type. Throws Error for a bad value.
+ae::Duration connect_timeout(const Options& endpoint, const Settings& settings) {
+  constexpr const char* kKey = "connect-timeout";
+  return endpoint.has(kKey) ? OptionReader(tls_options(), endpoint).duration(kKey)
+                            : settings.connect_timeout;
+}
+
 }  // namespace
 
 Handshake::~Handshake() {
@@ -42,8 +50,8 @@ void Handshake::move_to(Stage next) noexcept {
 
 // --- starting the handshake ----------------------------------------------------------------------
 
-/// Reads the options and creates the connection below, which is not connected yet. Returns why
-/// that failed; an empty Failure means success.
+/// Reads the options, sets connect_by_ and creates the connection below, which is not connected
+/// yet. Returns why that failed; an empty Failure means success.
 Failure Handshake::prepare(const Endpoint& to) {
   try {
     target_ = type_.below_endpoint(to);
@@ -54,6 +62,8 @@ Failure Handshake::prepare(const Endpoint& to) {
     // control access.
     peer_name_ =
         type_.peer_name(to.options, to.hosts.empty() ? "localhost" : to.hosts.front().name);
+    connect_by_ =
+        std::chrono::steady_clock::now() + connect_timeout(to.options, context->settings());
     session_.take(type_.below_.create(shared_.loop()), std::move(context));
     return {};
   } catch (const Error& error) {
@@ -63,9 +73,7 @@ Failure Handshake::prepare(const Endpoint& to) {
 
 void Handshake::connect(const Endpoint& to) {
   if (Failure why = prepare(to)) return fail(std::move(why));
-  const ae::Duration timeout = session_.settings().connect_timeout;
-  connect_by_ = std::chrono::steady_clock::now() + timeout;
-  set_clock(timeout);
+  set_clock(std::max(connect_by_ - std::chrono::steady_clock::now(), ae::Duration::zero()));
   session_.below().connect(target_);
 }
 
@@ -272,7 +280,7 @@ Failure Handshake::run(const Endpoint& to, ae::TimePoint deadline) {
   Below& below = session_.below();
   const Settings& settings = session_.settings();
   const auto now = [] { return std::chrono::steady_clock::now(); };
-  deadline = std::min(deadline, now() + settings.connect_timeout);
+  deadline = std::min(deadline, connect_by_);
   if (!below.connect_blocking(target_, deadline)) return below.failure();
   SetupTrace::begin("TLS handshake");
   try {

@@ -76,7 +76,7 @@ TEST_CASE("tls: clients of many names and options resume, and read what they tru
   CAPTURE(names);
   const auto options = [&](int i) {
     return names ? Options{{"server-name", "host" + std::to_string(i) + ".test"}}
-                 : Options{{"connect-timeout", std::to_string(5000 + i) + "ms"}};
+                 : Options{{"handshake-timeout", std::to_string(5000 + i) + "ms"}};
   };
   visit(site, *listener, options(0));
   for (const auto& file : std::filesystem::directory_iterator(site.folder.path()))
@@ -90,18 +90,18 @@ TEST_CASE("tls: of the contexts of clients those that were used longest ago go f
   conn::tls::ContextTable table;
   table.configure({});
   const auto context = [&](int i) {
-    return table.source({{"connect-timeout", std::to_string(1000 + i) + "ms"}}, false)->get();
+    return table.source({{"handshake-timeout", std::to_string(1000 + i) + "ms"}}, false)->get();
   };
   const std::weak_ptr<const conn::tls::Context> oldest = context(0), used = context(1);
   const std::shared_ptr<const conn::tls::ContextSource> held =
-      table.source({{"connect-timeout", "9s"}}, false);
+      table.source({{"handshake-timeout", "9s"}}, false);
   for (int i = 2; i < 3000; ++i) {
     (void)context(i);
     (void)context(1);
   }
   REQUIRE(oldest.expired());
   REQUIRE_FALSE(used.expired());
-  REQUIRE(table.source({{"connect-timeout", "9s"}}, false) == held);
+  REQUIRE(table.source({{"handshake-timeout", "9s"}}, false) == held);
 }
 
 #if AECONN_COUNTS_ALLOCATIONS

@@ -6,10 +6,13 @@
 
 #include <array>
 #include <chrono>
+#include <memory>
+#include <string>
 #include <thread>
 
 #include "conn/tls/ticket_keys.h"
 #include "tests/support/catch.h"
+#include "tests/support/stuck_transport.h"
 #include "tests/support/tls_kit.h"
 
 using conn::ConnectionPtr;
@@ -17,6 +20,7 @@ using conn::Options;
 using conn::State;
 using conn::tls::Errc;
 using testing::Authority;
+using testing::Contains;
 using testing::Identity;
 using testing::info_of;
 using testing::RawContext;
@@ -100,6 +104,40 @@ TEST_CASE("tls: a client that comes back resumes, by ticket and by cache", "[tls
   const auto statistics = site.server.statistics(site.loop);
   REQUIRE(std::count(statistics.begin(), statistics.end(),
                      std::pair<std::string, std::uint64_t>{"resumed", 3}) == 1);
+}
+
+TEST_CASE("tls: a client resumes whatever time it has to connect", "[tls][resumption]") {
+  TlsSite site;
+  const conn::ListenerPtr listener = site.listen();
+  const conn::Endpoint where = testing::address_of(*listener);
+  REQUIRE(visit(site, where) == "no");
+  for (const char* const limit : {"5s", "6s", "7s"})
+    REQUIRE(visit(site, where, {{"connect-timeout", limit}}) == "yes");
+  const ConnectionPtr wrong = site.connect(where, {{"connect-timeout", "0"}});
+  REQUIRE_THAT(wrong->last_error(), Contains("connect-timeout"));
+}
+
+TEST_CASE("tls: behind another scheme of a list a client resumes, however late its turn comes",
+          "[tls][resumption]") {
+  TlsSite site;
+  const conn::ListenerPtr listener = site.listen();
+  conn::Registry registry;
+  registry.add(std::make_unique<testing::StuckType>());
+  conn::ConnectionType& tcp = registry.add(std::make_unique<conn::tcp::TcpType>());
+  registry.add(std::make_unique<conn::tls::TlsType>(tcp)).configure({{"ca", site.ca.cert()}});
+  conn::Endpoint where = testing::address_of(*listener);
+  where.scheme = "stuck|tls";
+  std::string resumed;
+  for (const char* const delay : {"1ms", "5ms", "9ms", "13ms"}) {
+    where.options = {{"fallback-delay", delay}};
+    const ConnectionPtr client = registry.create(site.loop, where);
+    client->connect(where, [](conn::Connection&) {});
+    const ConnectionPtr server = site.next_accepted();
+    RUN_UNTIL(site.loop, client->state() == State::kConnected);
+    site.require_echo(*client, *server);
+    resumed += info_of(*client, "resumed") + ' ';
+  }
+  REQUIRE(resumed == "no yes yes yes ");
 }
 
 TEST_CASE("tls: resumption=no on either side makes every handshake a full one",
