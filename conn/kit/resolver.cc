@@ -558,12 +558,14 @@ Resolved resolve(const std::string& host, std::uint16_t port, bool passive) {
 
 Resolved resolve_until(const std::string& host, std::uint16_t port, ae::TimePoint deadline) {
   if (std::optional<Resolved> result = resolve_at_once(host, port, false)) return *result;
+  // A signal has ended the caller's blocking call already, while it looked up another host.
+  if (Interruption::ends()) return {{}, errno_failure(EINTR, "resolve " + host)};
   const auto request = std::make_shared<BlockingRequest>(port);
   if (request->fd < 0) return {{}, errno_failure(errno, "resolve " + host)};
   Pool::instance().submit(host, request);
   if (request->wait(deadline)) return std::move(request->result);
   Pool::instance().leave(*request);
-  return {{}, errno_failure(ETIMEDOUT, "resolve " + host)};
+  return {{}, errno_failure(Interruption::ends() ? EINTR : ETIMEDOUT, "resolve " + host)};
 }
 
 std::unique_ptr<Resolution> resolve_async(ae::EventLoop& loop, const std::string& host,

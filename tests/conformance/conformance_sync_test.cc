@@ -7,7 +7,10 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <functional>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "conn/kit/interruption.h"
@@ -47,16 +50,15 @@ struct FarEcho {
 /// While it exists, this thread receives signals, each of which ends its blocking calls.
 class EndingSignals {
  public:
-  EndingSignals() {
+  /// They come while `when` is true.
+  explicit EndingSignals(std::function<bool()> when = [] { return true; }) {
     struct sigaction action {};
     action.sa_handler = [](int) {};
     sigaction(SIGUSR1, &action, &before_);
     conn::Interruption::ask([](void*) { return 1; }, nullptr);
-    sender_ = std::thread([this, target = pthread_self()] {
-      while (!over_) {
-        pthread_kill(target, SIGUSR1);
-        std::this_thread::sleep_for(1ms);
-      }
+    sender_ = std::thread([this, when = std::move(when), target = pthread_self()] {
+      for (; !over_; std::this_thread::sleep_for(1ms))
+        if (when()) pthread_kill(target, SIGUSR1);
     });
   }
   ~EndingSignals() {
@@ -445,5 +447,34 @@ TEST_CASE("connect_blocking: the time-out holds where a name is looked up in vai
     const ConnectionPtr bounded = site.type.create(site.loop);
     REQUIRE_FALSE(bounded->connect_blocking(to, 1h));
     REQUIRE(errno == ETIMEDOUT);
+  }
+}
+
+TEST_CASE("connect_blocking: a signal ends the lookup of a name, and no other one begins",
+          "[conformance][signals]") {
+  if (testing::simulated()) return;  // simulated time passes only while nothing else happens
+  FOR_EVERY_TRANSPORT(transport) {
+    Site site(transport);
+    conn::Endpoint to = site.deserted();
+    if (to.hosts.empty() || to.no_port || transport.name.ends_with("vsock")) return;
+    testing::Names names;
+    static int lookups = 0;
+    const std::string name = "mute" + std::to_string(++lookups) + ".test";
+    to.hosts.front().name = name;
+    to.hosts.push_back({"other-" + name, false});
+    for (const conn::Endpoint::Host& host : to.hosts) names.hold(host.name);
+    to.options.set("connect-timeout", "60s");
+    const ConnectionPtr client = site.type.create(site.loop);
+    bool connected = true;
+    {
+      const EndingSignals signals([&] { return names.asked("other-" + name) == 0; });
+      errno = 0;
+      connected = client->connect_blocking(to, 10s);
+      CHECK(errno == EINTR);
+    }
+    CHECK_FALSE(connected);
+    CHECK(names.asked("other-" + name) == 0);
+    CHECK(client->error_code() == std::errc::interrupted);
+    CHECK(client->last_error().find("timed out") == std::string::npos);
   }
 }
