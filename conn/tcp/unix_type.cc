@@ -61,25 +61,22 @@ std::string why_not_stale(const std::string& path, const SocketAddress& address)
   }
 }
 
-void set_mode(const std::string& path, int mode) {
+/// Returns 0 or the errno value of the failure.
+int set_mode(const std::string& path, int mode) noexcept {
   // Uses fchmodat() without following links instead of chmod(): if others can write to the folder,
   // the path may by now be a link to another file.
-  if (fchmodat(AT_FDCWD, path.c_str(), static_cast<mode_t>(mode), AT_SYMLINK_NOFOLLOW) == 0) return;
-  if (errno == EOPNOTSUPP && ::chmod(path.c_str(), static_cast<mode_t>(mode)) == 0) return;
-  const int err = errno;
-  ::unlink(path.c_str());
-  throw Error("set the mode of " + path + ": " + errno_text(err));
+  if (fchmodat(AT_FDCWD, path.c_str(), static_cast<mode_t>(mode), AT_SYMLINK_NOFOLLOW) == 0)
+    return 0;
+  if (errno == EOPNOTSUPP && ::chmod(path.c_str(), static_cast<mode_t>(mode)) == 0) return 0;
+  return errno;
 }
 
 /// Gives the file the group of option group. Until listen() is called, nobody can connect, whatever
-/// the file's mode.
-void set_group(const std::string& path, gid_t group) {
-  if (fchownat(AT_FDCWD, path.c_str(), static_cast<uid_t>(-1), group, AT_SYMLINK_NOFOLLOW) == 0)
-    return;
-  const int err = errno;
-  ::unlink(path.c_str());
-  throw Error("set the group of " + path + " to " + std::to_string(group) + ": " + errno_text(err) +
-              (err == EPERM ? "; the process must belong to the group or have CAP_CHOWN" : ""));
+/// the file's mode. Returns 0 or the errno value of the failure.
+int set_group(const std::string& path, gid_t group) noexcept {
+  const int result =
+      fchownat(AT_FDCWD, path.c_str(), static_cast<uid_t>(-1), group, AT_SYMLINK_NOFOLLOW);
+  return result == 0 ? 0 : errno;
 }
 
 /// Returns a function that removes the socket file when listening ends, if the file is still the
@@ -153,9 +150,15 @@ std::vector<SocketType::Bound> UnixType::bind(const Endpoint& endpoint,
     err = ::bind(fd.get(), address.get(), address.size) == 0 ? 0 : errno;
   }
   if (err != 0) fail(err);
+  const auto undo = [&](const std::string& what, const char* hint) {
+    ::unlink(path.c_str());
+    refuse(err, "set its " + what + ": " + errno_text(err) + (err == EPERM ? hint : ""));
+  };
   // The group comes first: chown(2) may take permissions away.
-  if (settings.group) set_group(path, *settings.group);
-  if (settings.mode >= 0) set_mode(path, settings.mode);
+  if (settings.group && (err = set_group(path, *settings.group)) != 0)
+    undo("group to " + std::to_string(*settings.group),
+         "; the process must belong to the group or have CAP_CHOWN");
+  if (settings.mode >= 0 && (err = set_mode(path, settings.mode)) != 0) undo("mode", "");
   std::function<void()> remove = remover(path);
   if (::listen(fd.get(), settings.backlog) != 0) {
     err = errno;
