@@ -95,18 +95,22 @@ class Acceptor : private StopWatcher {
       next.arrival_ = std::move(arrival);
       return next.finish();
     }
-    arrivals_.push_back(std::move(arrival));
-    if (arrivals_.size() >= backlog_) listener_->pause();
+    keep([&] { arrivals_.push_back(std::move(arrival)); });
   }
-  /// Takes back a connection whose task was cancelled before it resumed. Closes the connection if
-  /// there is no memory to queue it.
+  /// Takes back a connection whose task was cancelled before it resumed.
   void give_back(ConnectionPtr arrival) noexcept {
     if (!asking_.empty()) {
       static_cast<detail::Next&>(asking_.wake_first()).arrival_ = std::move(arrival);
       return;
     }
+    keep([&] { arrivals_.push_front(std::move(arrival)); });
+  }
+  /// Runs `push`, which adds a connection to arrivals_. If there is no memory for that, the caller
+  /// closes the connection.
+  template <class Push>
+  void keep(const Push& push) noexcept {
     try {
-      arrivals_.push_front(std::move(arrival));
+      push();
     } catch (const std::bad_alloc&) {
       return;
     }
