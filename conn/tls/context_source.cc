@@ -57,6 +57,12 @@ struct ContextTable::Slot final : ContextSource {
     return {static_cast<std::uint64_t>(SSL_CTX_sess_number(server)),
             static_cast<std::uint64_t>(SSL_CTX_sess_cache_full(server))};
   }
+  /// Returns whether connections use the present context. Those of clients hold the context alone, and not
+  /// this object.
+  bool has_connections() const {
+    const std::lock_guard lock(mutex);
+    return context.use_count() > 1;
+  }
   ContextTable& table;
   const Options options;
   // The state of the files when reload() last failed to use them, and the time from which it may
@@ -188,8 +194,8 @@ std::int64_t ContextTable::certificates_end() const {
   std::int64_t first = 0;
   for (const auto& [key, slot] : slots_) {
     // Ignores slots of endpoint options that no listener or connection uses now: they are kept only
-    // for their TLS sessions.
-    if (!slot->options.empty() && slot.use_count() == 1) continue;
+    // for the next connection.
+    if (!slot->options.empty() && slot.use_count() == 1 && !slot->has_connections()) continue;
     first = first_end(first, slot->get()->certificates_end());
   }
   return first;

@@ -8,6 +8,9 @@
 #include <openssl/pem.h>
 
 #include <array>
+#include <chrono>
+#include <cstdint>
+#include <ctime>
 #include <memory>
 
 #include "tests/support/catch.h"
@@ -332,6 +335,25 @@ TEST_CASE("tls: names outside of ASCII come as UTF-8", "[tls][clients]") {
   AskingSite site("yes");
   const Identity id = site.issue({.common_name = "Zoë Ångström"});
   REQUIRE(site.meet(site.options_of(id)).second->peer_user() == "Zoë Ångström");
+}
+
+TEST_CASE("tls: statistics say when the certificate in a client's URL ends, while it is used",
+          "[tls][clients]") {
+  AskingSite site("yes");
+  const auto ends = [&] {
+    for (const auto& [name, value] : site.client.statistics(site.loop))
+      if (name == "certificates_end") return std::int64_t(value);
+    return std::int64_t{-1};
+  };
+  REQUIRE(ends() == 0);
+  constexpr std::chrono::hours kLife(72);
+  const auto before = std::int64_t(std::time(nullptr)) + std::chrono::seconds(kLife).count();
+  auto [a, b] = site.meet(
+      site.options_of(site.issue({.common_name = "client", .valid_until = kLife})));
+  CHECK(ends() >= before - 1);
+  CHECK(ends() <= std::int64_t(std::time(nullptr)) + std::chrono::seconds(kLife).count());
+  a.reset();
+  RUN_UNTIL(site.loop, ends() == 0);
 }
 
 TEST_CASE("tls: a resumed session still says who the client is", "[tls][clients]") {
