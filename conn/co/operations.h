@@ -86,15 +86,17 @@ class ReadLine final : public Operation {
 
  private:
   bool advance() override {
+    if (at_return_) return look_behind_return();
     const View view = connection().peek();
     if (view.size == 0) return failed(errno == 0 ? ENODATA : errno);
     bool over = false;
     std::size_t taken = 0;
-    for (int i = 0; i < view.count && !over; ++i) {
+    for (int i = 0; i < view.count && !over && !at_return_; ++i) {
       const auto& piece = view.pieces[static_cast<std::size_t>(i)];
       over = take({static_cast<const char*>(piece.iov_base), piece.iov_len}, taken);
     }
     connection().consume(taken);
+    if (at_return_) return look_behind_return();
     lane_->expect(over || view.last);
     return over;
   }
@@ -108,15 +110,30 @@ class ReadLine final : public Operation {
     size_ += fits;
     taken += fits;
     if (fits < text) {
-      error_ = std::errc::message_size;
-      return true;
+      at_return_ = text - fits == 1 && bytes[fits] == '\r';
+      if (!at_return_) error_ = std::errc::message_size;
+      return !at_return_;
     }
     if (end == std::string_view::npos) return false;
     ++taken;
     if (size_ != 0 && buffer_[size_ - 1] == '\r') --size_;
     return true;
   }
+  /// Drops the carriage return that follows the full buffer if a newline follows that. Otherwise it
+  /// belongs to the text, for which the buffer is too short.
+  bool look_behind_return() {
+    const View view = connection().peek(2);
+    if (view.size == 0) return failed(errno == 0 ? ENODATA : errno);
+    const bool known = view.size > 1 || view.last;
+    lane_->expect(known);
+    if (view.first().starts_with("\r\n"))
+      connection().consume(2);
+    else if (known)
+      error_ = std::errc::message_size;
+    return known;
+  }
 
+  bool at_return_ = false;  // whether the buffer is full, and the next byte is a carriage return
   std::span<char> buffer_;
   std::size_t size_ = 0;
 };
