@@ -21,11 +21,20 @@ namespace conn { inline namespace AECONN_ABI {
 /// peer.
 AECONN_API std::string printable(std::string text) noexcept;
 
-/// A set-up error such as an invalid option. Its text is a sentence for the user.
+/// A set-up error such as an invalid option or a port in use. Its text is a sentence for the user.
 class AECONN_API Error : public std::runtime_error {
  public:
   /// Creates the error with the sentence `text`, whose unprintable characters printable() replaces.
   explicit Error(std::string text) : std::runtime_error(printable(std::move(text))) {}
+  /// Creates the error with the code of its cause, too.
+  Error(std::error_code why, std::string text) : Error(std::move(text)) { code_ = why; }
+  /// The code of the cause: an errno value such as EADDRINUSE, or another category's code. Empty if
+  /// the program's arguments are invalid, such as an unknown option; C and Failure then have
+  /// EINVAL.
+  const std::error_code& code() const noexcept { return code_; }
+
+ private:
+  std::error_code code_;
 };
 
 /// The reason why a connection failed: an error code for programs and a sentence for people.
@@ -47,6 +56,8 @@ struct Failure {
 
 /// Returns a Failure with the errno value `err` as its code and the text "what: strerror(err)".
 AECONN_API Failure errno_failure(int err, const std::string& what);
+/// Returns an Error with the errno value `err` as its code and the text "what: strerror(err)".
+AECONN_API Error errno_error(int err, const std::string& what);
 /// Returns a Failure with the code ENOMEM, without allocating memory.
 AECONN_API Failure out_of_memory() noexcept;
 /// Returns the description of an errno value, like strerror(), but is thread-safe.

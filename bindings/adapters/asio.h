@@ -138,7 +138,9 @@ class StreamState final : public Service::Member, public std::enable_shared_from
       connection = registry.create(loop, endpoint);
     } catch (const conn::Error& error) {
       why_not = error.what();
-      return post(executor, std::move(handler), ErrorCode(net::error::invalid_argument));
+      const std::error_code& code = error.code();
+      return post(executor, std::move(handler),
+                  code ? from_std(code) : ErrorCode(net::error::invalid_argument));
     }
     wait(connects_, Connect<std::decay_t<Handler>>::make(std::move(handler), executor));
     try {

@@ -12,7 +12,6 @@
 
 #include "ae/once.h"
 #include "c/internal.h"
-#include "conn/kit/coded_error.h"
 #include "conn/kit/interruption.h"
 #include "conn/metrics.h"
 #include "conn/transports/transports.h"
@@ -90,11 +89,9 @@ int caught() noexcept {
     return failed(EINVAL, error.what());
   } catch (const std::system_error& error) {
     return failed(number_of(error.code()), error.what());
-  } catch (const conn::CodedError& error) {
+  } catch (const conn::Error& error) {
     const int err = number_of(error.code());
     return failed(err != 0 ? err : EINVAL, error.what());
-  } catch (const conn::Error& error) {
-    return failed(EINVAL, error.what());
   } catch (const std::exception& error) {
     return failed(ECANCELED, error.what());
   } catch (...) {

@@ -359,7 +359,8 @@ int aeconn_graceful_stop_status(const aeconn_graceful_stop* stop, uint64_t* conn
 typedef void (*aeconn_conn_fn)(void* context, aeconn_conn* conn);
 /* Returns at once. `done` runs exactly once, from the loop, unless the connection is closed before;
  * aeconn_get_state() is then AECONN_CONNECTED or AECONN_FAILED. NULL if the URL is invalid. If a
- * file named in the URL is invalid, the connection fails with EINVAL. */
+ * file named in the URL is invalid, the connection fails with EINVAL; if the file cannot be read,
+ * with the errno of that, such as ENOENT or EACCES. */
 aeconn_conn* aeconn_connect(aeconn_loop* loop, const char* url, aeconn_conn_fn done, void* context);
 /* Blocking variant. NULL with errno and a sentence on failure. */
 aeconn_conn* aeconn_connect_wait(aeconn_loop* loop, const char* url, int64_t timeout);

@@ -601,15 +601,20 @@ class Several(unittest.TestCase):
 
     def test_redial_to_what_is_wrong(self):
         """Raises even though no server is running."""
-        urls = ["smoke://127.0.0.1:1", "tcp://127.0.0.1:1?colour=red"]
+        urls = {"smoke://127.0.0.1:1": errno.EINVAL, "tcp://127.0.0.1:1?colour=red": errno.EINVAL}
         if aeconn.has_transport("tls"):
-            urls += [f"tls://127.0.0.1:1?{key}=/nowhere.pem" for key in ("ca", "crl", "cert")]
+            for to in "tls://127.0.0.1:1", "tls+unix:///nowhere.sock", "tcp|tls://127.0.0.1:1":
+                for key in "ca", "crl", "cert", "ca-dir":
+                    urls[f"{to}?{key}=/nowhere.pem"] = errno.ENOENT
+                urls[f"{to}?ca=/dev"] = errno.EISDIR
+                urls[f"{to}?ca-dir=%2Fdev%2Fnull"] = errno.ENOTDIR
+                urls[f"{to}?ca=/dev/null"] = errno.EINVAL
 
         async def run(url):
             async for _ in aeconn.redial(url, first_pause=0.001):
                 pass
 
-        for url in urls:
+        for url, number in urls.items():
             for connect in (
                 lambda url: asyncio.run(asyncio.wait_for(run(url), LONG)),
                 lambda url: asyncio.run(aeconn.open_connection(url)),
@@ -617,7 +622,28 @@ class Several(unittest.TestCase):
             ):
                 with self.subTest(url=url), self.assertRaises(OSError) as caught:
                     connect(url)
-                self.assertEqual(caught.exception.errno, errno.EINVAL)
+                self.assertEqual(caught.exception.errno, number)
+
+    def test_redial_waits_for_a_socket(self):
+        """A missing Unix socket has the errno of a missing file, but a server may create it."""
+
+        async def run():
+            with tempfile.TemporaryDirectory() as folder:
+                url = f"unix:{folder}/socket"
+
+                async def dial():
+                    async for _, writer in aeconn.redial(url, first_pause=0.001):
+                        writer.close()
+                        return True
+
+                redial = asyncio.ensure_future(dial())
+                await asyncio.sleep(0.05)
+                self.assertFalse(redial.done())
+                server = await aeconn.start_server(lambda *_: None, url)
+                self.assertTrue(await redial)
+                server.close()
+
+        asyncio.run(asyncio.wait_for(run(), LONG))
 
     def test_a_time_out_is_not_in_texts_about_the_url(self):
         """The package adds an option for it, which the user has not written."""

@@ -27,6 +27,7 @@ std::string_view counter_of(SkipReason kind) noexcept {
 
 SkipReason kind_of(const std::error_code& code) noexcept {
   const bool system = code.category() == std::system_category();
+  const bool own = system || code.category() == std::generic_category();
   const std::error_condition condition = code.default_error_condition();
   if (!system && condition.category() != std::generic_category()) return SkipReason::kOther;
   switch (condition.category() == std::generic_category() ? condition.value() : code.value()) {
@@ -40,8 +41,9 @@ SkipReason kind_of(const std::error_code& code) noexcept {
     case EADDRNOTAVAIL:
       return SkipReason::kUnreachable;
     case ECONNREFUSED:
-    case ENOENT:  // the file of a Unix socket does not exist
       return SkipReason::kRefused;
+    case ENOENT:  // the file of a Unix socket does not exist, unless its category is another one
+      return own ? SkipReason::kRefused : SkipReason::kOther;
     case ETIMEDOUT:
       return SkipReason::kTimedOut;
     default:

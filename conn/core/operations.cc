@@ -17,9 +17,9 @@
 #include "conn/core/connection_set.h"
 #include "conn/core/counting.h"
 #include "conn/core/in_place_state.h"
-#include "conn/kit/coded_error.h"
 #include "conn/kit/errno_of.h"
 #include "conn/kit/interruption.h"
+#include "conn/kit/mistake.h"
 #include "conn/kit/probes.h"
 
 namespace conn { inline namespace AECONN_ABI {

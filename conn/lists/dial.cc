@@ -6,7 +6,7 @@
 #include <new>
 #include <utility>
 
-#include "conn/kit/coded_error.h"
+#include "conn/kit/mistake.h"
 #include "conn/lists/time_left.h"
 
 namespace conn { inline namespace AECONN_ABI {

@@ -8,8 +8,8 @@
 #include "ae/once.h"
 #include "conn/core/connection_set.h"
 #include "conn/core/make_connection.h"
-#include "conn/kit/coded_error.h"
 #include "conn/kit/defaults.h"
+#include "conn/kit/mistake.h"
 #include "conn/lists/list_carrier.h"
 
 namespace conn { inline namespace AECONN_ABI {
@@ -175,7 +175,7 @@ FallbackType::Times FallbackType::times(const Endpoint& endpoint) const {
   try {
     return times_of(options_.merged_with(endpoint.options));
   } catch (const Error& error) {
-    throw Error(endpoint.to_string() + ": " + error.what());
+    throw Error(error.code(), endpoint.to_string() + ": " + error.what());
   }
 }
 
@@ -284,7 +284,7 @@ std::vector<Skipped> FallbackType::listen_on_each(
     for (std::optional<Skipped>& each : missing)
       if (each) all.push_back(*std::move(each));
     if (all.size() == candidates.size())
-      throw CodedError(code_of(all), endpoint.to_string() + ": " + conn::describe(all));
+      throw Error(code_of(all), endpoint.to_string() + ": " + conn::describe(all));
     return all;
   }
 }
@@ -296,14 +296,16 @@ std::vector<Capacity> FallbackType::capacity(const Endpoint& endpoint,
   std::vector<Skipped> missing;
   for (const Candidate& candidate : candidates_for(endpoint)) {
     try {
-      if (candidate.type == nullptr) throw Error(candidate.unavailable);
+      if (candidate.type == nullptr)
+        throw Error(std::make_error_code(std::errc::protocol_not_supported), candidate.unavailable);
       for (Capacity& each : candidate.type->capacity(candidate.to, connections))
         all.push_back(std::move(each));
     } catch (const Error& error) {
-      missing.push_back({candidate.scheme, SkipReason::kOther, {{}, error.what()}});
+      missing.push_back({candidate.scheme, SkipReason::kOther, mistake(error)});
     }
   }
-  if (all.empty()) throw Error(endpoint.to_string() + ": " + conn::describe(missing));
+  if (all.empty())
+    throw Error(code_of(missing), endpoint.to_string() + ": " + conn::describe(missing));
   return all;
 }
 

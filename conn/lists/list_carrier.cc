@@ -11,8 +11,8 @@
 
 #include "conn/core/connection_core.h"
 #include "conn/fallback_type.h"
-#include "conn/kit/coded_error.h"
 #include "conn/kit/interruption.h"
+#include "conn/kit/mistake.h"
 #include "conn/lists/time_left.h"
 
 namespace conn { inline namespace AECONN_ABI {

@@ -100,9 +100,10 @@ FallbackType* Registry::find_list(std::string_view name) const {
 }
 
 ConnectionType& Registry::require(std::string_view name) const {
+  const std::error_code unavailable = std::make_error_code(std::errc::protocol_not_supported);
   if (ConnectionType* type = find(name)) return *type;
   if (const std::string* const reason = why_unavailable(name))
-    throw Error(std::string(name).append(" is not available: ") + *reason);
+    throw Error(unavailable, std::string(name).append(" is not available: ") + *reason);
   if (name.find('|') != std::string_view::npos) {
     Endpoint list;
     list.scheme = name;
@@ -114,7 +115,7 @@ ConnectionType& Registry::require(std::string_view name) const {
       all.append(all.empty() ? "" : "; ").append(scheme);
       if (reason != nullptr) all.append(" is not available: ").append(*reason);
     }
-    throw Error(all);
+    throw Error(unavailable, all);
   }
   std::string known;
   for (ConnectionType* const type : types_) {

@@ -139,11 +139,14 @@ ListenerCore::ListenerCore(const ConnectionType& type, LoopState& state, const S
 
 void ListenerCore::listen(const Endpoint& endpoint) {
   endpoint_ = endpoint;
+  const auto refused = [&](const Failure& why) {
+    return Error(why.code, fmt::format("{}: {}", endpoint.to_string(), why.text));
+  };
   std::uint16_t port = endpoint.port;
-  std::string why_none = "it names no address";
+  Failure why_none{{}, "it names no address"};
   for (const Endpoint::Host& host : endpoint.hosts) {
     Resolved resolved = resolve(host.name, port, true);
-    std::string why = resolved.failure.text;
+    Failure why = std::move(resolved.failure);
     bool opened = false;
     for (const SocketAddress& address : resolved.addresses) {
       try {
@@ -153,18 +156,18 @@ void ListenerCore::listen(const Endpoint& endpoint) {
         break;
       } catch (const VerbsError& error) {
         const int err = error.failure().code.value();
-        why = error.failure().text;
-        if (err == EADDRNOTAVAIL && settings_.device.empty()) why += "; " + devices_text();
-        if (err == ENODEV) why = no_device_has(host.name);
+        why = error.failure();
+        if (err == EADDRNOTAVAIL && settings_.device.empty()) why.text += "; " + devices_text();
+        if (err == ENODEV) why.text = no_device_has(host.name);
       }
     }
     if (opened) continue;
-    why_none = why;
-    if (!host.optional) throw Error(fmt::format("{}: {}", endpoint.to_string(), why));
+    if (!host.optional) throw refused(why);
+    why_none = std::move(why);
   }
-  if (ports_.empty()) throw Error(fmt::format("{}: {}", endpoint.to_string(), why_none));
+  if (ports_.empty()) throw refused(why_none);
   if (const std::string why = why_none_can_be_served(*state_, settings_); !why.empty())
-    throw Error(fmt::format("{}: {}", endpoint.to_string(), why));
+    throw refused({std::make_error_code(std::errc::not_enough_memory), why});
   constexpr std::uint64_t kUsual = 1000;
   const Options options = static_cast<const RdmaType&>(type_).options_for(endpoint_);
   record_capacity(*state_, settings_,

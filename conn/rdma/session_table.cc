@@ -2,6 +2,7 @@
 #include "conn/rdma/session_table.h"
 
 #include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <memory>
 
@@ -30,7 +31,7 @@ std::pair<Grant, SessionTable::Entry> SessionTable::add(const Home& home) {
     Grant grant;
     std::array<std::byte, sizeof grant.session> id;
     if (!fill_random(id) || !fill_random(grant.key))
-      throw Error("resume=yes: the kernel gives no random bytes (getrandom)");
+      throw errno_error(errno, "resume=yes: the kernel gives no random bytes (getrandom)");
     std::memcpy(&grant.session, id.data(), id.size());
     if (grant.session == 0) continue;
     if (!places_.try_emplace(grant.session, Place{home, grant.key, grant.key, 0}).second) continue;

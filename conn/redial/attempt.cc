@@ -5,6 +5,7 @@
 #include <new>
 #include <utility>
 
+#include "conn/kit/mistake.h"
 #include "conn/redial/route.h"
 
 namespace conn { inline namespace AECONN_ABI {
@@ -81,7 +82,7 @@ void Redial::Attempt::dial() {
                                      owner_.enter([&] { dialled(std::move(connection)); });
                                    });
   } catch (const Error& error) {
-    end_ = {std::make_error_code(std::errc::invalid_argument), error.what()};
+    end_ = mistake(error);
     timer_.set(0ms);
   }
 }

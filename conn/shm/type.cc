@@ -69,7 +69,7 @@ void ShmType::check(const Endpoint& endpoint) const {
     if (!endpoint.hosts.empty() && !endpoint.options.has("shm-path"))
       throw Error("a shm endpoint has a path and no host");
   } catch (const Error& error) {
-    throw Error(endpoint.to_string() + ": " + error.what());
+    throw Error(error.code(), endpoint.to_string() + ": " + error.what());
   }
   socket_.check(socket_endpoint(endpoint));
 }

@@ -310,7 +310,7 @@ class AECONN_API Carrier : public CarrierBase {
   /// Begins to connect to `to`, which check() of the type has accepted. The carrier must call
   /// move_to(kConnected) or fail(), at once or later, and afterwards, from the loop,
   /// run_connect_handler(). May throw std::bad_alloc or, before anything has begun, Error; the core
-  /// then fails the connection, and reports an Error as EINVAL with its text.
+  /// then fails the connection with the text of an Error, and its code or else EINVAL.
   virtual void connect(const Endpoint& to) = 0;
   /// Connects and blocks until `deadline` at the latest. Returns in state kConnected or kError; or
   /// in kConnecting if the deadline has passed, or if Interruption::came() is true after EINTR: the

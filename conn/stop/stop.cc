@@ -143,7 +143,7 @@ void Stop::Core::watch(const std::function<void()>& start) {
     sigemptyset(&set);
     for (const int each : settings.signals) sigaddset(&set, each);
     fd = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
-    if (fd < 0) throw Error("signalfd: " + errno_text(errno));
+    if (fd < 0) throw errno_error(errno, "signalfd");
     pthread_sigmask(SIG_BLOCK, &set, &before);
   }
   try {

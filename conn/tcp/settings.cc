@@ -102,7 +102,7 @@ std::optional<gid_t> look_up_group(const std::string& name) {
     } else if (err == 0 || err == ENOENT || err == ESRCH || err == EBADF || err == EPERM) {
       return std::nullopt;  // the values for an unknown group, according to getgrnam(3)
     } else {
-      throw Error("option group=" + name + ": " + errno_text(err));
+      throw errno_error(err, "option group=" + name);
     }
   }
 }

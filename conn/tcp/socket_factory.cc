@@ -47,14 +47,17 @@ LoopAcceptorPtr SocketType::open_acceptor(ae::EventLoop& loop, const Endpoint& e
 
 namespace {
 
-[[noreturn]] void refuse(int fd, const std::string& why) {
-  throw Error("descriptor " + std::to_string(fd) + " cannot be taken over: " + why);
+[[noreturn]] void refuse(int fd, const std::string& why, std::error_code code = {}) {
+  throw Error(code, "descriptor " + std::to_string(fd) + " cannot be taken over: " + why);
+}
+[[noreturn]] void refuse(int fd, int err) {
+  refuse(fd, errno_text(err), {err, std::generic_category()});
 }
 
 int number_of(int fd, int option) {
   int value = 0;
   socklen_t size = sizeof value;
-  if (getsockopt(fd, SOL_SOCKET, option, &value, &size) != 0) refuse(fd, errno_text(errno));
+  if (getsockopt(fd, SOL_SOCKET, option, &value, &size) != 0) refuse(fd, errno);
   return value;
 }
 
@@ -62,7 +65,7 @@ void make_ours(int fd) {
   const int flags = fcntl(fd, F_GETFL);
   if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 ||
       fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
-    refuse(fd, errno_text(errno));
+    refuse(fd, errno);
 }
 
 Endpoint endpoint_of(int fd, std::string_view scheme) {
@@ -95,7 +98,7 @@ ConnectionPtr SocketType::adopt(ae::EventLoop& loop, int fd) const {
     refuse(fd, "it is no connection, it listens: adopt_listener() takes it");
   SocketAddress peer;
   peer.size = sizeof peer.storage;
-  if (getpeername(fd, peer.get(), &peer.size) != 0) refuse(fd, errno_text(errno));
+  if (getpeername(fd, peer.get(), &peer.size) != 0) refuse(fd, errno);
   if (const Failure why = apply_way(*settings_, fd, family)) refuse(fd, why.text);
   make_ours(fd);
   auto [connection, carrier] = make_connection<SocketCarrier>(loop, *this, settings_);
@@ -119,7 +122,7 @@ std::unique_ptr<SocketListener> SocketType::adopt_to(ae::EventLoop& loop, int fd
   // The listener uses a duplicate of `fd`, so that the caller still owns `fd` if a step fails here
   // or later.
   Fd copy(fcntl(fd, F_DUPFD_CLOEXEC, 0));
-  if (!copy) refuse(fd, errno_text(errno));
+  if (!copy) refuse(fd, errno);
   if (const Failure why = apply_way(*settings, copy.get(), family)) refuse(fd, why.text);
   make_ours(copy.get());
   apply_to_adopted(*settings, copy.get(), family);
@@ -145,8 +148,7 @@ std::unique_ptr<SocketListener> SocketType::adopt_to(ae::EventLoop& loop, int fd
     refuse_descriptors(copy.get(), !takes_descriptors());
     want_no_credentials(copy.get());
   }
-  if (all.has("backlog") && ::listen(copy.get(), settings->backlog) != 0)
-    refuse(fd, errno_text(errno));
+  if (all.has("backlog") && ::listen(copy.get(), settings->backlog) != 0) refuse(fd, errno);
   std::vector<Bound> sockets;
   Endpoint endpoint = endpoint_of(fd, name());
   sockets.push_back({std::move(copy), std::move(endpoint), std::move(restore)});

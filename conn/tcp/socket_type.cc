@@ -25,7 +25,7 @@ void SocketType::check(const Endpoint& endpoint) const {
     check_address(endpoint);
     if (!endpoint.options.empty()) (void)parse(endpoint.options);
   } catch (const Error& error) {
-    throw Error(endpoint.to_string() + ": " + error.what());
+    throw Error(error.code(), endpoint.to_string() + ": " + error.what());
   }
 }
 

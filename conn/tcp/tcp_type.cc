@@ -7,7 +7,6 @@
 #include <cerrno>
 
 #include "conn/error.h"
-#include "conn/kit/coded_error.h"
 #include "conn/kit/resolver.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
@@ -70,7 +69,7 @@ std::vector<SocketType::Bound> TcpType::bind(const Endpoint& endpoint,
       if (found.failure) {
         last = found.failure;
         if (host.optional) continue;
-        throw CodedError(last.code, endpoint.to_string() + ": " + last.text);
+        throw Error(last.code, endpoint.to_string() + ": " + last.text);
       }
       bool any = false;
       for (SocketAddress address : found.addresses) {
@@ -86,7 +85,7 @@ std::vector<SocketType::Bound> TcpType::bind(const Endpoint& endpoint,
           // Skips the address: a name may have addresses of both families on a machine that
           // supports only one.
           if (address_missing(err)) continue;
-          throw CodedError(last.code, endpoint.to_string() + ": " + last.text);
+          throw Error(last.code, endpoint.to_string() + ": " + last.text);
         }
         any = true;
         const SocketAddress local = local_address_of(fd.get());
@@ -98,11 +97,10 @@ std::vector<SocketType::Bound> TcpType::bind(const Endpoint& endpoint,
         sockets.push_back({std::move(fd), std::move(real), nullptr});
       }
       if (again) break;
-      if (!any && !host.optional)
-        throw CodedError(last.code, endpoint.to_string() + ": " + last.text);
+      if (!any && !host.optional) throw Error(last.code, endpoint.to_string() + ": " + last.text);
     }
     if (again) continue;
-    if (sockets.empty()) throw CodedError(last.code, endpoint.to_string() + ": " + last.text);
+    if (sockets.empty()) throw Error(last.code, endpoint.to_string() + ": " + last.text);
     return sockets;
   }
 }

@@ -12,7 +12,6 @@
 #include <thread>
 
 #include "conn/error.h"
-#include "conn/kit/coded_error.h"
 #include "conn/tcp/passed_descriptors.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
@@ -35,29 +34,33 @@ Fd lock_folder(const std::string& path) {
   return fd;
 }
 
-/// Returns why the existing file `path` cannot be replaced by a new socket; empty if the file is
-/// gone or is a socket without a listener.
-std::string why_not_stale(const std::string& path, const SocketAddress& address) {
+/// Returns why the existing file `path` cannot be replaced by a new socket; no failure if the file
+/// is gone or is a socket without a listener.
+Failure why_not_stale(const std::string& path, const SocketAddress& address) {
+  const auto unknown = [] { return Failure({errno, std::generic_category()}, errno_text(errno)); };
+  const auto in_use = [](const char* how) {
+    return Failure(std::make_error_code(std::errc::address_in_use), how);
+  };
   struct stat info {};
-  if (lstat(path.c_str(), &info) != 0) return errno == ENOENT ? "" : errno_text(errno);
-  if (!S_ISSOCK(info.st_mode)) return "the path exists and is not a socket";
+  if (lstat(path.c_str(), &info) != 0) return errno == ENOENT ? Failure() : unknown();
+  if (!S_ISSOCK(info.st_mode)) return in_use("the path exists and is not a socket");
   const Fd probe = open_socket(AF_UNIX);
-  if (!probe) return errno_text(errno);
+  if (!probe) return unknown();
   if (::connect(probe.get(), address.get(), address.size) == 0) {
-    return "another process listens on this socket";
+    return in_use("another process listens on this socket");
   }
   switch (errno) {
     case ECONNREFUSED:
-      return "";  // no listener: the socket file is stale and may be replaced
+      return {};  // no listener: the socket file is stale and may be replaced
     case ENOENT:
-      return "";  // the file was removed meanwhile, so nothing is in the way
+      return {};  // the file was removed meanwhile, so nothing is in the way
     case EAGAIN:
       // EAGAIN means that the listener's backlog is full
-      return "another process listens on this socket";
+      return in_use("another process listens on this socket");
     case EPROTOTYPE:
-      return "another process uses this socket (for datagrams)";
+      return in_use("another process uses this socket (for datagrams)");
     default:
-      return errno_text(errno);
+      return unknown();
   }
 }
 
@@ -105,8 +108,8 @@ std::vector<SocketType::Bound> UnixType::bind(const Endpoint& endpoint,
                                               const Settings& settings) const {
   const std::string& path = endpoint.path;
   const auto refuse = [&](int err, const std::string& why) {
-    throw CodedError(std::error_code(err, std::generic_category()),
-                     endpoint.to_string() + ": listen on " + path + ": " + why);
+    throw Error(std::error_code(err, std::generic_category()),
+                endpoint.to_string() + ": listen on " + path + ": " + why);
   };
   const auto fail = [&](int err) { refuse(err, errno_text(err)); };
   const SocketAddress address = unix_address(path);
@@ -144,8 +147,7 @@ std::vector<SocketType::Bound> UnixType::bind(const Endpoint& endpoint,
   const Fd lock = lock_folder(path);
   int err = ::bind(fd.get(), address.get(), address.size) == 0 ? 0 : errno;
   if (err == EADDRINUSE) {
-    const std::string why = why_not_stale(path, address);
-    if (!why.empty()) refuse(EADDRINUSE, why);
+    if (const Failure why = why_not_stale(path, address)) refuse(why.code.value(), why.text);
     if (::unlink(path.c_str()) != 0 && errno != ENOENT) fail(errno);
     err = ::bind(fd.get(), address.get(), address.size) == 0 ? 0 : errno;
   }

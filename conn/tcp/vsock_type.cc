@@ -9,7 +9,6 @@
 #include <random>
 
 #include "conn/error.h"
-#include "conn/kit/coded_error.h"
 #include "conn/tcp/vsock.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
@@ -37,8 +36,8 @@ void VsockType::check_address(const Endpoint& endpoint) const {
 std::vector<SocketType::Bound> VsockType::bind(const Endpoint& endpoint,
                                                const Settings& settings) const {
   const auto fail = [&](int err) {
-    throw CodedError(std::error_code(err, std::generic_category()),
-                     endpoint.to_string() + ": listen: " + vsock_error_text(err));
+    throw Error(std::error_code(err, std::generic_category()),
+                endpoint.to_string() + ": listen: " + vsock_error_text(err));
   };
   Fd fd = open_socket(AF_VSOCK);
   if (!fd) fail(errno);

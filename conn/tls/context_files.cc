@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstddef>
 
 #include "conn/error.h"
@@ -104,8 +105,9 @@ void Context::read_trust(SSL_CTX* context) const {
   }
   if (!settings_.ca_dir.empty()) {
     struct stat info {};
-    if (stat(settings_.ca_dir.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
-      throw Error("the CA folder " + settings_.ca_dir + " is not a folder");
+    const int err = stat(settings_.ca_dir.c_str(), &info) != 0 ? errno : ENOTDIR;
+    if (err != ENOTDIR || !S_ISDIR(info.st_mode)) {
+      throw Error(file_error(err), "the CA folder " + settings_.ca_dir + " is not a folder");
     }
     if (SSL_CTX_load_verify_dir(context, settings_.ca_dir.c_str()) != 1) {
       fail("the CA folder " + settings_.ca_dir + " cannot be used");

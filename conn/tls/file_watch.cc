@@ -34,7 +34,7 @@ constexpr int kTries = 10;
 [[noreturn]] void refuse(const std::string& what, int error, const char* limit) {
   std::string text = "option reload=auto: " + what + ": " + std::generic_category().message(error);
   if (limit != nullptr) text.append("; raise the limit ").append(limit);
-  throw Error(text);
+  throw Error({error, std::generic_category()}, text);
 }
 
 void push_front(std::deque<std::string>& parts, std::string_view path) {

@@ -7,8 +7,8 @@
 #include <new>
 #include <utility>
 
-#include "conn/kit/coded_error.h"
 #include "conn/kit/interruption.h"
+#include "conn/kit/mistake.h"
 #include "conn/setup_trace.h"
 #include "conn/tls/loop_state.h"
 #include "conn/tls/type.h"

@@ -186,9 +186,11 @@ void StepThreads::grow(unsigned count) {
     try {
       pool_->start_thread();
     } catch (const std::system_error& error) {
-      throw Error("option handshake-threads=" + std::to_string(count) +
-                  ": the system starts no more threads (" + std::strerror(error.code().value()) +
-                  "); choose fewer, or raise the limit (ulimit -u, or pids.max of the cgroup)");
+      throw Error(error.code(),
+                  "option handshake-threads=" + std::to_string(count) +
+                      ": the system starts no more threads (" +
+                      std::strerror(error.code().value()) +
+                      "); choose fewer, or raise the limit (ulimit -u, or pids.max of the cgroup)");
     }
   }
 }

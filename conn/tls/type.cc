@@ -138,14 +138,14 @@ void TlsType::check(const Endpoint& endpoint) const {
   try {
     (void)parse_settings(contexts_->table.merged(split_options(endpoint.options).tls));
   } catch (const Error& error) {
-    throw Error(where + error.what());
+    throw Error(error.code(), where + error.what());
   }
   const Endpoint below = below_endpoint(endpoint);
   if (const OptionTable* const table = below_.option_table()) {
     try {
       table->only(below.options);
     } catch (const Error& error) {
-      throw Error(where + error.what() + ", and those of tls");
+      throw Error(error.code(), where + error.what() + ", and those of tls");
     }
   }
   try {
@@ -156,7 +156,7 @@ void TlsType::check(const Endpoint& endpoint) const {
     std::string text = error.what();
     if (const std::string prefix = below.to_string() + ": "; text.starts_with(prefix))
       text.erase(0, prefix.size());
-    throw Error(where + text);
+    throw Error(error.code(), where + text);
   }
 }
 
@@ -171,7 +171,7 @@ std::shared_ptr<const ContextSource> TlsType::source_for(const std::string& wher
   try {
     return contexts_->table.source(split_options(endpoint).tls, true);
   } catch (const Error& error) {
-    throw Error(where + ": " + error.what());
+    throw Error(error.code(), where + ": " + error.what());
   }
 }
 

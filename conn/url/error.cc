@@ -53,6 +53,10 @@ Failure errno_failure(int err, const std::string& what) {
   return {std::error_code(err, std::generic_category()), what + ": " + errno_text(err)};
 }
 
+Error errno_error(int err, const std::string& what) {
+  return {std::error_code(err, std::generic_category()), what + ": " + errno_text(err)};
+}
+
 Failure out_of_memory() noexcept {
   return {std::make_error_code(std::errc::not_enough_memory), "out of memory"};
 }

@@ -11,7 +11,7 @@
 #include <cstring>
 
 #include "ae/libev_loop.h"
-#include "conn/kit/coded_error.h"
+#include "conn/kit/mistake.h"
 #include "conn/setup_trace.h"
 
 namespace doctor {

@@ -3,6 +3,7 @@
 // allocators, coroutines, the end of a context. For the arguments see tests/adapters/asio_kit.h.
 
 #include <array>
+#include <cerrno>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -393,14 +394,15 @@ void associations(Bed& bed) {
 }
 
 void failures(Bed& bed) {
-  const auto fails = [&](const std::string& url) {
+  const auto fails_with = [&](const conn::Registry& registry, const std::string& url) {
     aio::Stream stream(bed.context);
     Result result;
-    stream.async_connect(bed.registry, bed.loop, url, result.handler());
+    stream.async_connect(registry, bed.loop, url, result.handler());
     check(!result, "a connect does not fail inside its call");
     bed.until("a connect that fails", &result);
     return std::pair(*result.error, stream.last_error());
   };
+  const auto fails = [&](const std::string& url) { return fails_with(bed.registry, url); };
   const auto [wrong, sentence] = fails("nothing://x:1");
   check(
       wrong == Error(net::error::invalid_argument) && sentence.find("nothing") != std::string::npos,
@@ -408,6 +410,11 @@ void failures(Bed& bed) {
   const auto [option, which] = fails("tcp://127.0.0.1:1?no-such=1");
   check(option == Error(net::error::invalid_argument) && which.find("no-such") != std::string::npos,
         "an option that is none", which);
+  conn::Registry poor;
+  poor.add_unavailable("absent", "the build lacks it");
+  const auto [absent, reason] = fails_with(poor, "absent://x:1");
+  check(absent.value() == EPROTONOSUPPORT && reason.find("lacks it") != std::string::npos,
+        "a transport that the build lacks", reason);
   const auto [refused, why] = fails("tcp://127.0.0.1:1");
   check(refused == Error(net::error::connection_refused) && !why.empty(), "nobody listens",
         refused.message());

@@ -9,7 +9,6 @@
 
 #include "conn/co.h"
 #include "conn/fallback_type.h"
-#include "conn/kit/coded_error.h"
 #include "conn/tcp/tcp_type.h"
 #include "tests/support/catch.h"
 #include "tests/support/raw_socket.h"
@@ -278,7 +277,7 @@ TEST_CASE("fallback: a list that cannot listen has the code of the last scheme t
   const auto refused = [&](const std::string& schemes) {
     try {
       (void)place.registry.listen(place.loop, place.url(schemes), [](ConnectionPtr) {});
-    } catch (const conn::CodedError& error) {
+    } catch (const conn::Error& error) {
       CHECK_THAT(error.what(), Contains("not stuck: stuck does not listen"));
       return error.code();
     }

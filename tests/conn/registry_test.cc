@@ -48,6 +48,27 @@ TEST_CASE("registry: an unavailable transport says why", "[conn][registry]") {
   REQUIRE_NOTHROW(registry.require("tcp"));
 }
 
+TEST_CASE("registry: the code tells an unavailable transport from an unknown one",
+          "[conn][registry]") {
+  Registry registry;
+  registry.add(std::make_unique<conn::tcp::TcpType>());
+  registry.add_unavailable("rdma", "it was built without");
+  registry.add_unavailable("tls", "it was built without");
+  const auto code_of = [&](const char* name) {
+    try {
+      (void)registry.require(name);
+    } catch (const conn::Error& error) {
+      return error.code();
+    }
+    return make_error_code(std::errc::io_error);
+  };
+  CHECK(code_of("rdma") == std::errc::protocol_not_supported);
+  CHECK(code_of("rdma|tls") == std::errc::protocol_not_supported);
+  CHECK_FALSE(code_of("smoke"));
+  CHECK_FALSE(code_of("tcp|smoke"));
+  CHECK_FALSE(code_of("rdma|smoke"));
+}
+
 TEST_CASE("registry: listen, create and connect follow the scheme", "[conn][registry]") {
   Registry registry;
   registry.add(std::make_unique<conn::tcp::TcpType>());

@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <thread>
 
-#include "conn/kit/coded_error.h"
 #include "conn/rdma/device/memory.h"
 #include "conn/rdma/device/verbs.h"
 #include "tests/support/rdma_kit.h"
@@ -443,7 +442,7 @@ TEST_CASE("rdma limits: without RDMA there is one clear sentence, and other tran
   std::string created;
   try {
     (void)site.type.create(site.loop);
-  } catch (const conn::CodedError& error) {
+  } catch (const conn::Error& error) {
     created = error.what();
     CHECK(error.code() == std::errc::no_such_device);
   }

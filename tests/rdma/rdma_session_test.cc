@@ -5,6 +5,9 @@
 
 #include "conn/rdma/session.h"
 
+#include <sys/syscall.h>
+
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -18,6 +21,7 @@
 #include "conn/rdma/session_table.h"
 #include "tests/support/any_loop.h"
 #include "tests/support/catch.h"
+#include "tests/support/forked.h"
 #include "tests/support/stream_bench.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma { namespace {
@@ -314,6 +318,23 @@ struct Known final : SessionTable::User {
   }
   std::vector<std::uint32_t> generations;
 };
+
+// Goal: a program learns why there is no session. Method: a child forbids itself the system call.
+TEST_CASE("rdma sessions: without random bytes the error has the kernel's code",
+          "[rdma][session]") {
+  enum Result { kRight, kWrong, kNoFilter };
+  const int result = testing::forked([] {
+    if (!testing::forbid({SYS_getrandom}, EPERM)) return kNoFilter;
+    try {
+      (void)SessionTable::of_process().add({});
+    } catch (const Error& error) {
+      return error.code() == std::errc::operation_not_permitted ? kRight : kWrong;
+    }
+    return kWrong;
+  });
+  if (result == kNoFilter) WARN("this kernel has no filters of system calls");
+  CHECK((result == kRight || result == kNoFilter));
+}
 
 TEST_CASE("rdma sessions: a request reaches its session once, with the right key",
           "[rdma][session]") {

@@ -144,7 +144,7 @@ class LocalAcceptor final : public AcceptorBase {
   LocalAcceptor(LocalLoop& shared, const Endpoint& at, AcceptHandler accepted)
       : AcceptorBase(shared.type, shared.ready, 1, std::move(accepted)), shared_(shared), at_(at) {
     if (!shared.own.emplace(name(), this).second)
-      throw Error("listen on " + at.to_string() + ": " + errno_text(EADDRINUSE));
+      throw errno_error(EADDRINUSE, "listen on " + at.to_string());
   }
   void connected(LocalCarrier& client) {
     const auto link = std::make_shared<Link>();

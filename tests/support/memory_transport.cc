@@ -355,7 +355,7 @@ class MemoryListener final : public PortListener, public ReadyItem {
         endpoint_(endpoint),
         arrived_(std::make_shared<PendingHandler>(std::move(arrived))) {
     if (!names().emplace(key(), this).second) {
-      throw Error("listen on " + endpoint.to_string() + ": " + errno_text(EADDRINUSE));
+      throw conn::errno_error(EADDRINUSE, "listen on " + endpoint.to_string());
     }
     shared.listeners.insert(this);
   }
@@ -378,7 +378,7 @@ class MemoryListener final : public PortListener, public ReadyItem {
   }
   void arrive(ae::EventLoop& loop) override {
     MemoryLoop& shared = MemoryLoop::of(type_, loop);
-    if (!names().emplace(key(), this).second) throw Error(errno_text(EADDRINUSE));
+    if (!names().emplace(key(), this).second) throw conn::errno_error(EADDRINUSE, "take the name");
     shared_ = &shared;
     shared.listeners.insert(this);
     if (!paused_ && !backlog_.empty()) shared.ready.push(*this);

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A process that can open nothing for a while.
+// A process that can open nothing, or little, for a while.
 
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <unistd.h>
+
+#include <vector>
 
 namespace testing {
 
@@ -17,6 +21,28 @@ class NoNewDescriptors {
   ~NoNewDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
   NoNewDescriptors(const NoNewDescriptors&) = delete;
   NoNewDescriptors& operator=(const NoNewDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+/// While an instance exists, this process can make no more than `count` descriptors.
+class FewDescriptors {
+ public:
+  explicit FewDescriptors(unsigned count) {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit few{3, before_.rlim_max};  // 0 to 2 are open
+    std::vector<int> left;
+    while (left.size() < count) left.push_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    for (const int fd : left) {
+      few.rlim_cur = static_cast<rlim_t>(fd) + 1;
+      ::close(fd);
+    }
+    setrlimit(RLIMIT_NOFILE, &few);
+  }
+  ~FewDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+  FewDescriptors(const FewDescriptors&) = delete;
+  FewDescriptors& operator=(const FewDescriptors&) = delete;
 
  private:
   rlimit before_{};

@@ -303,7 +303,7 @@ class PipeAcceptor final : public AcceptorBase {
     const sockaddr_un address = address_of(at);
     if (::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
         ::listen(socket_.get(), settings.backlog) != 0)
-      throw Error("listen on " + at.to_string() + ": " + errno_text(errno));
+      throw errno_error(errno, "listen on " + at.to_string());
     limit(settings.most);
     set_listening(true);
   }

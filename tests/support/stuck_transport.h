@@ -12,7 +12,6 @@
 #include "conn/core/make_connection.h"
 #include "conn/core/transport.h"
 #include "conn/error.h"
-#include "conn/kit/coded_error.h"
 #include "conn/spi/carrier.h"
 
 namespace testing {
@@ -28,7 +27,7 @@ class StuckType final : public conn::Transport {
   void check(const conn::Endpoint& endpoint) const override { options_.only(endpoint.options); }
   conn::ListenerPtr listen(ae::EventLoop&, const conn::Endpoint&,
                            conn::AcceptHandler) const override {
-    throw conn::CodedError({listen_error, std::generic_category()}, name_ + " does not listen");
+    throw conn::Error({listen_error, std::generic_category()}, name_ + " does not listen");
   }
   conn::ConnectionPtr create(ae::EventLoop& loop) const override {
     if (broken) throw cause();
@@ -53,7 +52,7 @@ class StuckType final : public conn::Transport {
   bool write_throws = false;                 ///< std::bad_alloc
   int fail_at_once = 0;                      ///< an errno: they fail as soon as they may
   std::chrono::milliseconds retry_after{0};  ///< which failures ask for
-  conn::CodedError cause() const {
+  conn::Error cause() const {
     return {std::error_code(create_error, std::generic_category()),
             name_ + (create_error == ENODEV ? " has no device" : " cannot be used")};
   }

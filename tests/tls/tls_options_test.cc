@@ -178,7 +178,7 @@ TEST_CASE("tls: a client's file that is not there is told though nobody answers"
   }
   REQUIRE(a->state() == State::kError);
   REQUIRE_THAT(a->last_error(), Contains("/nowhere/x.pem") && Contains("No such file"));
-  REQUIRE(a->error_code() == std::errc::invalid_argument);
+  REQUIRE(a->error_code() == std::errc::no_such_file_or_directory);
 }
 
 // --- files ---------------------------------------------------------------------------------------

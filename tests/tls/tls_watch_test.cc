@@ -511,13 +511,16 @@ TEST_CASE("tls watch: without a descriptor to watch with, the error says which l
   REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
   const rlimit none{0, before.rlim_max};
   std::string said = "nothing";
+  std::error_code code;
   REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
   try {
     const conn::tls::FileWatch watch;
   } catch (const conn::Error& error) {
     said = error.what();
+    code = error.code();
   }
   REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK(code == std::errc::too_many_files_open);
   REQUIRE_THAT(said, Contains("option reload=auto: watch files: Too many open files; raise the "
                               "limit fs.inotify.max_user_instances or ulimit -n"));
 }

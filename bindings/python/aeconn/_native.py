@@ -12,6 +12,7 @@ import math
 import operator
 import os
 import socket
+import stat
 from ctypes import (
     CFUNCTYPE,
     POINTER,
@@ -27,6 +28,7 @@ from ctypes import (
     py_object,
 )
 from typing import Any, NoReturn
+from urllib.parse import unquote
 
 READABLE = 1
 WRITABLE = 2
@@ -351,6 +353,27 @@ def with_limit(url: str, timeout: float | None) -> str:
         return url
     limit = min(max(math.ceil(timeout * 1000), 1), _MOST_CONNECT_MS)
     return with_option(url, "connect-timeout", f"{limit}ms")
+
+
+def is_of_file(url: str, error: OSError) -> bool:
+    """Whether the URL names a file of TLS that cannot be opened, for the same reason as `error`."""
+    for option in url.partition("?")[2].split("&"):
+        key, _, value = option.partition("=")
+        if key not in ("cert", "key", "key-pass-file", "ca", "ca-dir", "crl"):
+            continue
+        for path in unquote(value).split(","):
+            try:
+                file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+                folder = stat.S_ISDIR(os.fstat(file).st_mode)
+                os.close(file)
+            except OSError as why:
+                number = why.errno
+            else:
+                wrong = errno.ENOTDIR if key == "ca-dir" else errno.EISDIR
+                number = wrong if folder != (key == "ca-dir") else None
+            if number == error.errno:
+                return True
+    return False
 
 
 def without(url: str, limited: str, error: OSError) -> OSError:

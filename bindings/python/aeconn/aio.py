@@ -71,6 +71,10 @@ async def open_connection(
     return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
+# Errors that each attempt would meet: the URL or a file is invalid, the build lacks the transport.
+_LASTING = (errno.EINVAL, errno.EPROTONOSUPPORT)
+
+
 async def redial(
     url: str,
     *,
@@ -90,8 +94,9 @@ async def redial(
 
     The next connection is made when the loop body continues. Failed attempts are followed by a
     growing pause, which is reset by a connection that lasted for `stable` seconds. `attempt` limits
-    each attempt if the URL has no connect-timeout. Raises OSError if the URL, or a file that it
-    names, is invalid, but not if an RDMA device is missing: it may come."""
+    each attempt if the URL has no connect-timeout. Raises OSError if the URL is invalid, if the
+    library was built without its transport, and if a file that it names is invalid or cannot be
+    read; but not if an RDMA device is missing: it may come."""
     for value in first_pause, most_pause, attempt, stable:
         _native.seconds(value)
     timed = _native.with_limit(url, attempt)
@@ -102,7 +107,7 @@ async def redial(
         try:
             reader, writer = await open_connection(timed, limit)
         except OSError as error:
-            if error.errno == errno.EINVAL:
+            if error.errno in _LASTING or _native.is_of_file(url, error):
                 raise _native.without(url, timed, error) from None
         else:
             try:

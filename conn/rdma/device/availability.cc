@@ -35,9 +35,9 @@ void require_device(const CmId& id) {
   if (id->verbs == nullptr) throw VerbsError("the address is bound to no RDMA device", ENODEV);
 }
 
-CodedError unavailable(const VerbsError& error) {
+Error unavailable(const VerbsError& error) {
   const auto coded = [](int err, const std::string& sentence) {
-    return CodedError(std::error_code(err, std::generic_category()), sentence);
+    return Error(std::error_code(err, std::generic_category()), sentence);
   };
   if (const std::string missing = missing_libraries(); !missing.empty())
     return coded(ENODEV, missing);

@@ -6,7 +6,6 @@
 
 #include "ae/abi.h"
 #include "conn/error.h"
-#include "conn/kit/coded_error.h"
 #include "conn/kit/resolver.h"
 #include "conn/rdma/device/cm.h"
 #include "conn/rdma/device/verbs.h"
@@ -28,6 +27,6 @@ void require_device(const CmId& id);
 /// cannot be used and what to do: "no RDMA device on this machine: load the driver ...". Its code
 /// is ENODEV if a device or a library is missing, EACCES if this user may not use the devices, and
 /// that of the failed call otherwise.
-CodedError unavailable(const VerbsError& error);
+Error unavailable(const VerbsError& error);
 
 }}}  // namespace conn::rdma

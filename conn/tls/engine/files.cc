@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "ae/once.h"
 #include "conn/error.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
@@ -29,10 +30,33 @@ int give_password(char* buffer, int size, int, void* argument) {
   return static_cast<int>(password.phrase.size());
 }
 
+class FileCategory final : public std::error_category {
+ public:
+  const char* name() const noexcept override { return "file"; }
+  std::string message(int err) const override { return errno_text(err); }
+  std::error_condition default_error_condition(int err) const noexcept override {
+    return {err, std::generic_category()};
+  }
+};
+
+[[noreturn]] void fail(int err, const std::string& what) {
+  throw Error(file_error(err), what + ": " + errno_text(err));
+}
+
 }  // namespace
 
+std::error_code file_error(int err) noexcept {
+  return {err, ae::once([] { return FileCategory(); })};
+}
+
+// Made before main(), so that a failure does not need memory for it.
+[[maybe_unused]] static const std::error_code file_category_made = file_error(0);
+
 void fail(const std::string& what) {
-  throw Error(what + ": " + take_errors("OpenSSL does not say why"));
+  const unsigned long first = ERR_peek_error();
+  const bool system = first != 0 && ERR_GET_LIB(first) == ERR_LIB_SYS;
+  const std::error_code code = system ? file_error(ERR_GET_REASON(first)) : std::error_code();
+  throw Error(code, what + ": " + take_errors("OpenSSL does not say why"));
 }
 
 BioPtr open_file(const std::string& path, const std::string& what) {
@@ -40,7 +64,7 @@ BioPtr open_file(const std::string& path, const std::string& what) {
   BioPtr file(BIO_new_file(path.c_str(), "r"));
   struct stat info {};
   if (file && stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) {
-    throw Error("read " + what + " " + path + ": it is a folder");
+    throw Error(file_error(EISDIR), "read " + what + " " + path + ": it is a folder");
   }
   if (!file) fail("read " + what + " " + path);
   return file;
@@ -57,7 +81,7 @@ bool at_end_of_pem() {
 
 Secret read_pass_phrase(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) throw Error("read the pass phrase " + path + ": " + errno_text(errno));
+  if (fd < 0) fail(errno, "read the pass phrase " + path);
   Secret text(kLongestPassPhrase);
   std::size_t size = 0;
   ssize_t n = 1;
@@ -67,7 +91,7 @@ Secret read_pass_phrase(const std::string& path) {
   }
   const int err = n < 0 ? errno : 0;
   ::close(fd);
-  if (err != 0) throw Error("read the pass phrase " + path + ": " + errno_text(err));
+  if (err != 0) fail(err, "read the pass phrase " + path);
   const std::string_view all = text.view().substr(0, size);
   // keeps only the first line of the file
   text.shrink(std::min(all.find_first_of("\r\n"), all.size()));

@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include "ae/abi.h"
 #include "conn/tls/engine/openssl.h"
@@ -11,7 +12,11 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
-/// Throws an Error with the text `what`, followed by the reason from OpenSSL's error queue.
+/// Returns the code of a file that cannot be used: the errno value `err` in a category of its own.
+/// So ENOENT is not taken for the missing file of a Unix socket, whose peer does not listen.
+std::error_code file_error(int err) noexcept;
+/// Throws an Error with the text `what`, followed by the reason from OpenSSL's error queue. If that
+/// is a failed system call, the code is file_error() of its errno value.
 [[noreturn]] void fail(const std::string& what);
 /// Opens the file `path` for reading. Throws an Error if that fails; its text names `what`, the
 /// kind of contents (such as "the key"), and the description of errno.
