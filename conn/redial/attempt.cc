@@ -5,7 +5,6 @@
 #include <new>
 #include <utility>
 
-#include "conn/kit/mistake.h"
 #include "conn/redial/route.h"
 
 namespace conn { inline namespace AECONN_ABI {
@@ -82,7 +81,8 @@ void Redial::Attempt::dial() {
                                      owner_.enter([&] { dialled(std::move(connection)); });
                                    });
   } catch (const Error& error) {
-    end_ = mistake(error);
+    const std::error_code& code = error.code();
+    end_ = {code ? code : std::make_error_code(std::errc::invalid_argument), error.what()};
     timer_.set(0ms);
   }
 }
