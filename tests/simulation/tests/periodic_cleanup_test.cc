@@ -4,7 +4,7 @@
 
 #include "conn/rdma/loop/periodic_cleanup.h"
 #include "conn/rdma/loop/loop_state.h"
-#include "tests/simulation/memory.h"
+#include "tests/simulation/refuse_timers.h"
 #include "tests/simulation/room.h"
 
 using namespace simulation;
@@ -37,20 +37,6 @@ struct Cleaned {
   TickDispatch wheel{loop};
   PeriodicCleanup cleanup{loop, devices, users, wheel, listeners};
 };
-
-/// From now on there is no memory, and the loop has no room for another timer.
-void refuse_timers(ae::EventLoop& loop) {
-  const auto nothing = [] { return ae::kNoMore; };
-  fail_allocation(Allocator::kNew, 1, 1'000'000'000);
-  for (;;) {
-    try {
-      loop.add_time_event(ae::Duration(24h), nothing);
-    } catch (const std::bad_alloc&) {
-      break;
-    }
-  }
-  fail_allocation(Allocator::kNew, 1, 1'000'000'000);
-}
 
 ae::TimePoint now() { return std::chrono::steady_clock::now(); }
 
