@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Parts of a loop's RDMA state, without devices: the lists of connections, the share of an
-// iteration, the timer of the wheel, listeners.
+// Parts of a loop's RDMA state, without devices: the lists of connections, the owners of queue
+// pairs, the share of an iteration, the timer of the wheel, listeners.
 #if AECONN_RDMA
 
+#include <array>
+#include <cstdint>
+#include <deque>
 #include <functional>
+#include <map>
 #include <memory>
+#include <random>
+#include <span>
 #include <thread>
 #include <vector>
 
 #include "conn/rdma/loop/due_connections.h"
 #include "conn/rdma/loop/iteration_budget.h"
 #include "conn/rdma/loop/listeners.h"
+#include "conn/rdma/loop/queue_pair_users.h"
 #include "conn/rdma/loop/tick_dispatch.h"
 #include "tests/support/any_loop.h"
 #include "tests/support/catch.h"
@@ -151,6 +158,58 @@ TEST_CASE("rdma loop: the pace of a connection is kept", "[rdma][loop]") {
   CHECK(lists.post_due());
   CHECK(other.posts == 1);
   CHECK(one.posts + without.posts == 0);
+}
+
+struct Owner final : QueuePairUser {
+  explicit Owner(ReceiveQueue* its_receives) : own(its_receives) {}
+  void on_sends_done(std::uint32_t) override {}
+  void on_immediate(std::uint32_t) override {}
+  void on_message(std::span<const std::byte>) override {}
+  void on_work_failed(ibv_wc_status, bool, std::uint32_t) override {}
+  void on_event(const QueuePairEvent&) override { ++events; }
+  void on_no_memory() noexcept override {}
+  ReceiveQueue* receives() noexcept override { return own; }
+
+  ReceiveQueue* own;
+  int events = 0;
+};
+
+// Goal: each queue pair has the owner that was added last, whatever was added and removed before.
+// Method: random numbers of few values, near and far from each other, against a std::map.
+TEST_CASE("rdma loop: each queue pair's owner is found by its number", "[rdma][loop][random]") {
+  const auto seed = GENERATE(range(1u, 21u));
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  const std::uint32_t distance = std::array<std::uint32_t, 4>{1, 8, 1024, 0x1000000}[seed % 4];
+  char places[2];
+  std::deque<Owner> owners;
+  for (std::size_t i = 0; i < 100; ++i)
+    owners.emplace_back(i % 3 == 0 ? nullptr : reinterpret_cast<ReceiveQueue*>(&places[i % 2]));
+  QueuePairUsers users;
+  std::map<std::uint32_t, Owner*> model;
+  for (int step = 0; step < 2000; ++step) {
+    const std::uint32_t number = static_cast<std::uint32_t>(random() % 120) * distance;
+    if (random() % 2 == 0) {
+      Owner& owner = owners[random() % owners.size()];
+      users.add(number, &owner);
+      model[number] = &owner;
+    } else {
+      users.remove(number);
+      model.erase(number);
+    }
+    REQUIRE(users.size() == model.size());
+    for (std::uint32_t i = 0; i < 120; ++i) {
+      const auto found = model.find(i * distance);
+      Owner* const expected = found == model.end() ? nullptr : found->second;
+      REQUIRE(users.find(i * distance) == expected);
+      REQUIRE(users.find_owner(i * distance).receives ==
+              (expected == nullptr ? nullptr : expected->own));
+    }
+  }
+  users.tell_all([](QueuePairUser& user) { user.on_event({QueuePairEvent::Kind::kFailed}); });
+  std::size_t told = 0;
+  for (const Owner& each : owners) told += static_cast<std::size_t>(each.events);
+  CHECK(told == model.size());
 }
 
 TEST_CASE("rdma loop: the share of an iteration ends, and each list makes a step nevertheless",

@@ -103,13 +103,15 @@ class CompletionPolling {
   // a shared receive. Returns false and does nothing for other completions. The owner of the queue
   // pair may poll the queue, which overwrites `completion`.
   bool dispatch_data(const ibv_wc& completion) {
-    constexpr std::uint64_t kKind = kReceiveId | kOwnReceiveId;
+    constexpr int kKind = 62;  // kReceiveId and kOwnReceiveId are the bits from here
     if (completion.status != IBV_WC_SUCCESS || completion.opcode != IBV_WC_RECV_RDMA_WITH_IMM ||
-        (completion.wr_id & kKind) != kReceiveId)
+        completion.wr_id >> kKind != kReceiveId >> kKind)
       return false;
-    QueuePairUser* const user = users_.find(completion.qp_num);
-    ReceiveQueue* const receives = domains_.shared_receives();
-    if (user == nullptr || receives == nullptr || user->receives() != receives) return false;
+    const QueuePairUsers::Owner& owner = users_.find_owner(completion.qp_num);
+    QueuePairUser* const user = owner.user;
+    ReceiveQueue* const receives = owner.receives;
+    if (user == nullptr || receives == nullptr || receives != domains_.shared_receives())
+      return false;
     if (receives->consumed(static_cast<std::uint32_t>(completion.wr_id)))
       user->on_immediate(ntohl(completion.imm_data));
     return true;

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Finds the owner of a queue pair by the number of the queue pair, for one event loop and one
-// device. Each queue pair has at most one owner. Capacity to visit all owners is reserved in
-// advance, so that the failure of a device can be reported to them without allocating memory.
+// The owners of the queue pairs of one event loop on one device, found by the number of the queue
+// pair. Each queue pair has at most one owner. Capacity to visit all owners is reserved in advance,
+// so that the failure of a device can be reported to them without allocating memory.
+//
+// Each completion is looked up here, so the owners are in a table of their own: at most half of its
+// slots are used, and a search goes from the slot that the number hashes to until it finds the
+// number or a free slot.
 
 #include <algorithm>
 #include <cstddef>
@@ -10,7 +14,7 @@
 #include <exception>
 #include <span>
 #include <string>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "ae/abi.h"
@@ -70,18 +74,38 @@ class QueuePairUser {
 
 class QueuePairUsers {
  public:
+  /// The owner of a queue pair, and its receives(), which stay the same while it is the owner.
+  struct Owner {
+    std::uint32_t qp_number = 0;
+    QueuePairUser* user = nullptr;  // null: this slot of the table is free
+    ReceiveQueue* receives = nullptr;
+  };
+
+  /// Throws std::bad_alloc, and then changes nothing.
   void add(std::uint32_t qp_number, QueuePairUser* user) {
-    const std::size_t users = users_.size() + 1;
+    const std::size_t users = count_ + 1;
     if (visited_.capacity() < users) visited_.reserve(std::max(users, 2 * visited_.capacity()));
-    users_[qp_number] = user;
+    if (2 * users > slots_.size()) grow();
+    put({qp_number, user, user->receives()});
   }
-  void remove(std::uint32_t qp_number) noexcept { users_.erase(qp_number); }
+  void remove(std::uint32_t qp_number) noexcept {
+    Owner* hole = const_cast<Owner*>(find_slot(qp_number));
+    if (hole->user == nullptr) return;
+    --count_;
+    *hole = {};
+    // Puts the owners behind the slot that is now free into their places anew, so that searches
+    // still find them.
+    for (std::size_t at = next(index_of(*hole)); slots_[at].user != nullptr; at = next(at)) {
+      --count_;
+      put(std::exchange(slots_[at], {}));
+    }
+  }
+  /// Returns the owner of this queue pair; its `user` is null if the queue pair has been destroyed.
+  /// The reference is valid until add() or remove() is called.
+  const Owner& find_owner(std::uint32_t qp_number) const noexcept { return *find_slot(qp_number); }
   /// Returns the owner of this queue pair; null if the queue pair has been destroyed.
-  QueuePairUser* find(std::uint32_t qp_number) const {
-    const auto found = users_.find(qp_number);
-    return found == users_.end() ? nullptr : found->second;
-  }
-  std::size_t size() const noexcept { return users_.size(); }
+  QueuePairUser* find(std::uint32_t qp_number) const noexcept { return find_owner(qp_number).user; }
+  std::size_t size() const noexcept { return count_; }
 
   /// Calls visit(user). If that throws (only for lack of memory), calls the user's on_no_memory().
   template <class Visit>
@@ -97,13 +121,47 @@ class QueuePairUsers {
   template <class Visit>
   void tell_all(const Visit& visit) noexcept {
     visited_.clear();
-    for (const auto& [number, user] : users_) visited_.push_back(user);
+    for (const Owner& each : slots_)
+      if (each.user != nullptr) visited_.push_back(each.user);
     for (QueuePairUser* user : visited_) tell(*user, visit);
   }
 
  private:
-  std::unordered_map<std::uint32_t, QueuePairUser*> users_;
-  std::vector<QueuePairUser*> visited_;  // scratch list of tell_all(), with capacity for all users
+  // Returns the slot with this number, or the free slot in which it is to be put.
+  const Owner* find_slot(std::uint32_t qp_number) const noexcept {
+    std::size_t at = (qp_number * kSpread) >> shift_;
+    for (;; at = next(at)) {
+      const Owner& slot = slots_[at];
+      if (slot.qp_number == qp_number || slot.user == nullptr) [[likely]]
+        return &slot;
+    }
+  }
+  std::size_t next(std::size_t at) const noexcept { return (at + 1) & (slots_.size() - 1); }
+  std::size_t index_of(const Owner& slot) const noexcept {
+    return static_cast<std::size_t>(&slot - slots_.data());
+  }
+  void put(const Owner& owner) noexcept {
+    Owner& slot = *const_cast<Owner*>(find_slot(owner.qp_number));
+    if (slot.user == nullptr) ++count_;
+    slot = owner;
+  }
+  void grow() {
+    std::vector<Owner> before(2 * slots_.size());
+    before.swap(slots_);
+    --shift_;
+    count_ = 0;
+    for (const Owner& each : before)
+      if (each.user != nullptr) put(each);
+  }
+
+  // 2^32 divided by the golden ratio: the product's upper bits differ for numbers with any
+  // distance, also where a driver counts in large powers of two.
+  static constexpr std::uint32_t kSpread = 0x9e3779b9;
+  static constexpr int kFirstBits = 4;
+  std::vector<Owner> slots_ = std::vector<Owner>(1u << kFirstBits);  // their number: a power of two
+  int shift_ = 32 - kFirstBits;  // leaves as many bits of a hash as there are slots
+  std::size_t count_ = 0;
+  std::vector<QueuePairUser*> visited_;  // the users that tell_all() visits; has capacity for all
 };
 
 }}}  // namespace conn::rdma
