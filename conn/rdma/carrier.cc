@@ -134,19 +134,26 @@ void RdmaCarrier::accept(CmId request, std::span<const std::byte> private_data) 
 // Does what QueuedCarrier::run_ready() does, for a connection with a read handler only.
 std::size_t RdmaCarrier::run_ready() {
   if (!posting_.goes_straight() || !only_reads()) return QueuedCarrier::run_ready();
-  struct Requeue {  // the destructor queues the carrier again, even if the handler throws
-    RdmaCarrier& carrier;
-    ~Requeue() {
-      if (!carrier.only_reads())
-        carrier.update_ready();
-      else if (carrier.readable())
-        carrier.update_readable();
+  if (!readable()) return 0;
+  std::size_t ran = 0;
+  try {
+    if (ready_to_read()) {
+      const bool write_first = host().barrier() == Barrier::kYes;
+      ran = 1;
+      const Alive alive = host().run_read_handler();
+      if (alive == Alive::kYes && only_reads()) [[likely]] {
+        if (readable()) update_readable();
+        return ran;
+      }
+      // The read handler may have set a write handler.
+      if (alive == Alive::kYes && !write_first) ran += run_write_if_due();
     }
-  } requeue{*this};
-  if (!readable() || !ready_to_read()) return 0;
-  const bool write_first = host().barrier() == Barrier::kYes;
-  if (host().run_read_handler() == Alive::kGone || write_first) return 1;
-  return 1 + run_write_if_due();  // the read handler may have set a write handler
+  } catch (...) {
+    update_ready();
+    throw;
+  }
+  update_ready();
+  return ran;
 }
 
 ssize_t RdmaCarrier::look_for_bytes() {

@@ -26,7 +26,7 @@ int Reader::show(const Stream& stream, bool ended, std::size_t together, View& v
     errno = EMSGSIZE;
     return -1;
   }
-  if (!have_come && !ended) together_ = together;
+  if (!have_come && !ended) wait_for(together);
   std::size_t left = std::max(left_, together);
   for (std::size_t i = 0; i < count && left != 0; ++i) {
     const std::size_t size = std::min(left, pieces[i].size());
@@ -38,7 +38,7 @@ int Reader::show(const Stream& stream, bool ended, std::size_t together, View& v
   view.stable = false;
   view.last = ended && view.size == unread;
   shown_ = view.size;
-  viewed_ = true;
+  viewed_ = has_view_ = true;
   return 1;
 }
 

@@ -60,7 +60,8 @@ class Reader {
   std::size_t take_straight(StreamReceiver& inbound, std::byte* into, std::size_t size) noexcept {
     const std::size_t n = inbound.read_straight(into, std::min(size, left_));
     left_ -= n;
-    shown_ -= std::min(n, shown_);
+    if (shown_ != 0) [[unlikely]]
+      shown_ -= std::min(n, shown_);
     return n;
   }
 
@@ -84,14 +85,15 @@ class Reader {
   std::size_t shown() const noexcept { return shown_; }
   /// Returns true as long as the user may use the view that peek() returned.
   bool viewed() const noexcept { return viewed_; }
-  bool has_view() const noexcept { return viewed_ || together_ != 1; }
-  /// Ends the validity of the view; any unread byte makes the read handler due again. Returns true
-  /// if the user was waiting for more than one byte, so that the read handler may be due now.
+  /// Returns true if the user has a view or waits for more than one byte.
+  bool has_view() const noexcept { return has_view_; }
+  /// Records that the user no longer uses the view and again waits for any byte. Returns true if
+  /// the user was waiting for more than one byte before, so that the read handler may be due now.
   bool end_view() noexcept {
-    viewed_ = false;
+    viewed_ = has_view_ = false;
     return std::exchange(together_, 1) != 1;
   }
-  void want_anything() noexcept { together_ = 1; }
+  void want_anything() noexcept { wait_for(1); }
 
   // --- copy of unread bytes after the windows were freed -----------------------------------------
   /// Takes ownership of `copy`, into which the unread bytes were copied before the receive windows
@@ -102,6 +104,11 @@ class Reader {
   }
 
  private:
+  void wait_for(std::size_t together) noexcept {
+    together_ = together;
+    has_view_ = viewed_ || together != 1;
+  }
+
   std::uint64_t iteration_ = 0;
   std::size_t left_ = 0;
   // Least number of unread bytes for which the read handler is called, usually 1.
@@ -109,6 +116,7 @@ class Reader {
   std::size_t shown_ = 0;
   std::unique_ptr<std::byte[]> copy_;  // owns the memory of copied unread bytes
   bool viewed_ = false;
+  bool has_view_ = false;  // viewed_ || together_ != 1
   bool ended_ = false, end_reported_ = false;
 };
 

@@ -11,6 +11,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
+#include <bit>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -34,6 +35,7 @@
 namespace conn { inline namespace AECONN_ABI {
 
 class Carrier;
+class CarrierBase;
 class ConnectionType;
 struct SocketAddress;
 
@@ -154,6 +156,7 @@ class AECONN_API CarrierHost : public ae::Deferred {
   virtual void references_done(std::size_t count, std::error_code error) noexcept = 0;
 
  protected:
+  friend class CarrierBase;
   /// Creates a host that has no carrier and no loop yet.
   CarrierHost() noexcept;
   /// Creates the host of `carrier`, for a connection on `loop`.
@@ -185,13 +188,21 @@ class AECONN_API CarrierHost : public ae::Deferred {
     kClosing,  ///< Carrier::close() was called; all pending output was passed to the carrier before
     kReleased  ///< the loop will destroy the connection once none of its handlers is executing
   };
+  /// The handlers that may become due.
+  struct WantedHandlers {
+    bool connected = false;  ///< whether a connect handler is set
+    bool read = false;       ///< whether a read handler is set
+    bool write = false;      ///< whether a write handler is set
+    bool blocked = false;    ///< whether output waits until the carrier accepts more data
+    /// Whether only a read handler is set. Compares all members at once.
+    bool only_read() const noexcept {
+      return std::bit_cast<std::uint32_t>(*this) ==
+             std::bit_cast<std::uint32_t>(WantedHandlers{false, true, false, false});
+    }
+  };
   /// The events that the carrier must watch for.
-  struct Wanted {
-    bool connected = false;  ///< true if a connect handler is set
-    bool read = false;       ///< true if a read handler is set
-    bool write = false;      ///< true if a write handler is set
-    bool blocked = false;    ///< true if output waits until the carrier accepts more data
-    /// True if send() and reserve() refuse more output, even if the carrier accepts data.
+  struct Wanted : WantedHandlers {
+    /// Whether send() and reserve() refuse more output, even if the carrier accepts data.
     bool full = false;
     /// Says whether the write handler runs before the read handler.
     Barrier barrier = Barrier::kNo;
@@ -277,6 +288,12 @@ class AECONN_API CarrierBase : protected CarrierFacts {
 
   /// Says whether the connection still exists after a handler ran.
   using Alive = CarrierHost::Alive;
+
+  /// Whether the connection is established and has a read handler, and no connect or write handler
+  /// and no output that waits above the carrier: then only the read handler can become due.
+  bool only_reads() const noexcept {
+    return host_->state_ == State::kConnected && host_->wanted_.only_read();
+  }
 
   // Each of the following functions calls the function of the same name of the host.
 

@@ -44,17 +44,10 @@ class AECONN_API QueuedCarrier : public Carrier, public ReadyItem {
   /// connection, which is established and has a read handler.
   void update_readable() noexcept {
     if (queued()) return;
-    if (state() == State::kConnected && host().wants_read() && !host().connect_due() &&
-        list_ != nullptr && !closing())
+    if (only_reads() && list_ != nullptr && !closing()) [[likely]]
       list_->push(*this);
     else
       look_if_ready();
-  }
-  /// Returns whether the read handler is the only one that can be due, and the connection is
-  /// established.
-  bool only_reads() const noexcept {
-    return state() == State::kConnected && host().wants_read() && !host().wants_write() &&
-           !host().connect_due();
   }
   /// Puts the carrier into its list if a handler is due. An override must also call update_ready().
   void interest_changed() override { update_ready(); }
