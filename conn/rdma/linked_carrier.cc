@@ -128,19 +128,24 @@ void LinkedCarrier::on_immediate(std::uint32_t length) {
     if (link_.sender.queue().staged() != 0) link_.state().want_flush(*this);
     return reader_.has_view() ? update_ready() : update_readable();
   }
-  // The first message may arrive before rdma_cm has read the peer's last message of the handshake.
-  // It also shows that the connection is established.
-  if (link_.stage.phase() == Phase::kAccepting) on_set_up();
-  posting_.on_first_message();
-  Stream& stream = link_.stream;
-  const std::uint32_t changes = stream.inbound().window_changes();
-  stream.on_data(length, link_.state().now());
-  if (stream.inbound().window_changes() != changes || stream.failure() != nullptr ||
-      !link_.stage.in_use())
-    return after_input();
-  if (link_.sender.queue().staged() != 0 || stream.outbound().end().finish_is_due())
-    link_.state().want_flush(*this);  // the peer may have free receives again
-  update_ready();
+  // All other messages. Not inlined, so that the path above need not save the registers that this
+  // needs.
+  [this](std::uint32_t bytes) __attribute__((noinline)) {
+    // The first message may come before rdma_cm has read the peer's last handshake message, so the
+    // connection is established here too.
+    if (link_.stage.phase() == Phase::kAccepting) on_set_up();
+    posting_.on_first_message();
+    Stream& stream = link_.stream;
+    const std::uint32_t changes = stream.inbound().window_changes();
+    stream.on_data(bytes, link_.state().now());
+    if (stream.inbound().window_changes() != changes || stream.failure() != nullptr ||
+        !link_.stage.in_use())
+      return after_input();
+    if (link_.sender.queue().staged() != 0 || stream.outbound().end().finish_is_due())
+      link_.state().want_flush(*this);  // the peer may have free receives again
+    update_ready();
+  }
+  (length);
 }
 
 void LinkedCarrier::on_message(std::span<const std::byte> bytes) {
@@ -219,19 +224,23 @@ void LinkedCarrier::post_due() noexcept {
   if (inherited()) return;
   if (ending_.at() == EndStep::kNone && posting_.post_straight(host())) [[likely]]
     return;
-  if (!link_.stage.open() || ending_.at() == EndStep::kStreamOver) return;
-  try {
-    if (link_.stage.phase() == Phase::kResending) recovery_->resend();
-    std::optional<Posting::Refusal> refusal = posting_.post_due(host());
-    if (!refusal) return;
-    if (!refusal->stopped) return end_with(std::move(refusal->why));
-    // A completion of a failed request may state the reason better than the device's refusal does.
-    // On iWARP requests are only flushed, without a reason.
-    if (!link_.path.iwarp()) link_.drain();
-    end_path(std::move(refusal->why));
-  } catch (const std::exception&) {
-    end_with(out_of_memory());
+  // All that does not go straight. Not inlined, for the same reason as in on_immediate().
+  [this]() __attribute__((noinline)) {
+    if (!link_.stage.open() || ending_.at() == EndStep::kStreamOver) return;
+    try {
+      if (link_.stage.phase() == Phase::kResending) recovery_->resend();
+      std::optional<Posting::Refusal> refusal = posting_.post_due(host());
+      if (!refusal) return;
+      if (!refusal->stopped) return end_with(std::move(refusal->why));
+      // The completion of a failed request says more about the reason than the refusal of the next
+      // one. On iWARP the requests are just flushed.
+      if (!link_.path.iwarp()) link_.drain();
+      end_path(std::move(refusal->why));
+    } catch (const std::exception&) {
+      end_with(out_of_memory());
+    }
   }
+  ();
 }
 
 // --- reading by the user -------------------------------------------------------------------------

@@ -10,7 +10,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "ae/abi.h"
@@ -23,6 +22,7 @@ class RequestsInFlight {
   /// Throws std::bad_alloc.
   void begin(std::uint32_t most) {
     ring_.assign(std::bit_ceil(most), Request{});
+    mask_ = static_cast<std::uint32_t>(ring_.size() - 1);
     posted_ = done_ = last_signaled_ = last_data_ = 0;
     data_ = Data::kNone;
     failed_ = false;
@@ -35,9 +35,7 @@ class RequestsInFlight {
   /// The records are in a ring. places() returns its size, a power of two; place_of() the index of
   /// a request, which no other request in flight has.
   std::size_t places() const noexcept { return ring_.size(); }
-  std::size_t place_of(std::uint32_t sequence) const noexcept {
-    return sequence & (ring_.size() - 1);
-  }
+  std::size_t place_of(std::uint32_t sequence) const noexcept { return sequence & mask_; }
 
   // --- recording posted requests -----------------------------------------------------------------
   /// Records that one more request was posted. `bytes`: number of staged bytes whose memory it uses
@@ -74,7 +72,7 @@ class RequestsInFlight {
     Retired retired;
     if (!has(sequence)) return retired;
     while (!failed_ && done_ != sequence) {
-      const Request request = std::exchange(ring_[place_of(++done_)], Request{});
+      const Request request = ring_[place_of(++done_)];
       retired.bytes += request.bytes;
       retired.messages += request.message ? 1 : 0;
     }
@@ -107,7 +105,8 @@ class RequestsInFlight {
       data_ = Data::kConfirmed;
   }
 
-  std::vector<Request> ring_;  // the records, indexed by place_of()
+  std::vector<Request> ring_;  // by place_of()
+  std::uint32_t mask_ = 0;     // ring_.size() - 1
   std::uint32_t posted_ = 0, done_ = 0, last_signaled_ = 0;
   std::uint32_t last_data_ = 0;  // sequence number of the last request with data of the user
   Data data_ = Data::kNone;      // state of request last_data_

@@ -49,10 +49,17 @@ class SendBuffer {
   /// Returns false and copies nothing in other cases.
   template <class Now>
   bool append_straight(const void* bytes, std::size_t size, Now now) {
-    if (!tx_.has_cell_for(size)) return false;
-    if (tx_.held() == 0) tuning_.on_idle_write(now);
-    if (size > room()) return false;
-    tx_.append_to_cell(bytes, size);
+    if (tx_.empty()) {  // the usual case: there is no other byte
+      if (size > tx_.cell_size()) return false;
+      tuning_.on_idle_write(now);
+      if (size > tuning_.size()) return false;
+      tx_.begin_cell(bytes, size);
+    } else {
+      if (!tx_.has_cell_for(size)) return false;
+      if (tx_.held() == 0) tuning_.on_idle_write(now);
+      if (size > room()) return false;
+      tx_.append_to_cell(bytes, size);
+    }
     wants_memory_ = short_of_room_ = false;
     return true;
   }

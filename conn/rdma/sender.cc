@@ -34,6 +34,25 @@ void Sender::release_control(RegisteredPool& pool) noexcept {
 
 // --- posting chains of requests ------------------------------------------------------------------
 
+// The part of post_straight() for bytes that are not in the cell.
+std::uint32_t Sender::post_block_straight(ibv_qp* qp, ae::TimePoint now) noexcept {
+  const std::size_t staged = queue().staged();
+  if (staged - 1 >= kShortBatch || queue().referred() != 0 || queue().held() > buffer_.size() / 2)
+    return 0;
+  const StagingQueue::Segment from = queue().only_segment();
+  if (from.data == nullptr || !stream_.takes_straight(from.length)) return 0;
+  const bool copied = from.length <= limits_.inline_bytes;
+  if (!post_write(qp, from, copied ? static_cast<unsigned>(IBV_SEND_INLINE) : 0, now)) return 0;
+  const bool gone = copied && queue().in_flight() == 0;
+  if (gone)
+    queue().on_all_copied();
+  else
+    queue().on_posted(from.length);
+  requests_.add_data(gone ? 0 : from.length);
+  if (!gone || ask_at_ != ae::TimePoint::max()) (void)ask_later(now);
+  return from.length;
+}
+
 Sender::Posted Sender::post(ibv_qp* qp, WindowMemory& windows, bool keys_alone, bool prove,
                             ae::TimePoint now) {
   SendChain chain(limits_.requests - requests_.count(), requests_.posted());

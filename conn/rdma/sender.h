@@ -162,12 +162,16 @@ class Sender {
   Stall find_stall(ae::TimePoint now) noexcept;
   bool ask_later(ae::TimePoint now) noexcept;
   void get_control(RegisteredPool* pool, const MemoryLimit& memory);
-  bool may_post_straight(std::size_t staged) const noexcept {
-    return staged - 1 < kShortBatch && !buffer_.wants_memory() && !buffer_.was_short_of_room() &&
-           !post_again_ && queue().referred() == 0 && queue().held() <= buffer_.size() / 2 &&
+  // Whether one request may be posted now without a look at anything but the staged bytes and the
+  // stream. (Joined with | where that saves a branch.)
+  bool may_post_straight() const noexcept {
+    return !(buffer_.wants_memory() | buffer_.was_short_of_room() | post_again_) &&
            requests_.count() + flow::kControlSlots < limits_.requests &&
            requests_.posted() + 1 - requests_.last_signaled() < signal_every_;
   }
+  std::uint32_t post_block_straight(ibv_qp* qp, ae::TimePoint now) noexcept;
+  bool post_write(ibv_qp* qp, StagingQueue::Segment from, unsigned flags,
+                  ae::TimePoint now) noexcept;
 
   Stream& stream_;
   SendBuffer buffer_;
@@ -185,38 +189,42 @@ class Sender {
   std::uint32_t stalled_at_ = UINT32_MAX;
 };
 
-inline std::uint32_t Sender::post_straight(ibv_qp* qp, ae::TimePoint now) noexcept {
-  const std::size_t staged = queue().staged();
-  if (!may_post_straight(staged)) return 0;
-  const auto bytes = static_cast<std::uint32_t>(staged);
-  const StagingQueue::Segment from = queue().only_segment();
-  if (from.data == nullptr || !stream_.takes_straight(bytes)) return 0;
-  const bool copied = bytes <= limits_.inline_bytes;
-  ibv_sge piece{reinterpret_cast<std::uintptr_t>(from.data), bytes, from.lkey};
+[[gnu::always_inline]] inline std::uint32_t Sender::post_straight(ibv_qp* qp,
+                                                                  ae::TimePoint now) noexcept {
+  if (!may_post_straight()) return 0;
+  if (!queue().is_cell()) return post_block_straight(qp, now);
+  // The usual message: a few bytes, which the device copies, while no others are in flight.
+  const StagingQueue::Segment from = queue().in_cell();
+  if (from.length - 1 >= buffer_.size() / 2 || !stream_.takes_straight(from.length) ||
+      !post_write(qp, from, IBV_SEND_INLINE, now))
+    return 0;
+  queue().on_cell_copied();
+  requests_.add_data(0);
+  if (ask_at_ != ae::TimePoint::max()) (void)ask_later(now);
+  return from.length;
+}
+
+// Posts `from`, which Stream::takes_straight() allows, as one request. Returns false if the device
+// refused it, and has thus taken nothing: post() posts it again and handles the failure.
+[[gnu::always_inline]] inline bool Sender::post_write(ibv_qp* qp, StagingQueue::Segment from,
+                                                      unsigned flags, ae::TimePoint now) noexcept {
+  StreamSender& outbound = stream_.outbound();
+  ibv_sge piece{reinterpret_cast<std::uintptr_t>(from.data), from.length, from.lkey};
   ibv_send_wr request;  // only the members that this opcode uses are set
   request.wr_id = requests_.posted() + 1;
   request.next = nullptr;
   request.sg_list = &piece;
   request.num_sge = 1;
   request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-  request.send_flags = copied ? static_cast<unsigned>(IBV_SEND_INLINE) : 0;
-  request.imm_data = htonl(stream_.outbound().immediate(bytes));
-  request.wr.rdma.remote_addr = stream_.outbound().peer_windows().position();
-  request.wr.rdma.rkey = stream_.outbound().peer_windows().current().key;
+  request.send_flags = flags;
+  request.imm_data = htonl(outbound.immediate(from.length));
+  request.wr.rdma.remote_addr = outbound.peer_windows().position();
+  request.wr.rdma.rkey = outbound.peer_windows().current().key;
   ibv_send_wr* bad = nullptr;
-  // If the device refuses the request, nothing was posted: post() tries again and handles the
-  // failure.
   if (ibv_post_send(qp, &request, &bad) != 0) [[unlikely]]
-    return 0;
-  stream_.outbound().on_straight_posted(bytes, now);
-  const bool gone = copied && queue().in_flight() == 0;
-  if (gone)
-    queue().on_all_copied();
-  else
-    queue().on_posted(bytes);
-  requests_.add_data(gone ? 0 : bytes);
-  if (!gone || ask_at_ != ae::TimePoint::max()) (void)ask_later(now);
-  return bytes;
+    return false;
+  outbound.on_straight_posted(from.length, now);
+  return true;
 }
 
 }}}  // namespace conn::rdma

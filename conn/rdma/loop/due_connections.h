@@ -6,11 +6,11 @@
 // lists it is. Call make_room() for all connections first, so that adding one to a list allocates
 // no memory. After forget() a connection is in no list.
 
-#include <cassert>
 #include <cstddef>
 #include <vector>
 
 #include "ae/abi.h"
+#include "ae/hot_assert.h"
 #include "ae/time.h"
 #include "conn/rdma/loop/loop_connection.h"
 
@@ -78,7 +78,7 @@ class DueConnections {
   // A list of connections with capacity reserved in advance.
   struct Dirty {
     void add(LoopConnection& user) noexcept {
-      assert(count < users.size());
+      AECONN_HOT_ASSERT(count < users.size());
       users[count++] = &user;
     }
     bool empty() const noexcept { return count == 0; }

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "ae/abi.h"
+#include "ae/hot_assert.h"
 #include "conn/rdma/memory/blocks.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
@@ -79,16 +80,25 @@ class StagingQueue {
   }
   /// Copies `size` bytes into the cell; has_cell_for() must be true.
   void append_to_cell(const void* from, std::size_t size) noexcept {
-    assert(has_cell_for(size));
-    if (head_ == nullptr) {
-      cell_.next = nullptr;
-      cell_.filled = cell_.posted = cell_.completed = 0;
-      head_ = tail_ = &cell_;
-    }
+    AECONN_HOT_ASSERT(has_cell_for(size));
+    if (head_ == nullptr) return begin_cell(from, size);
     std::memcpy(cell_bytes_.data() + cell_.filled, from, size);
     cell_.filled += static_cast<std::uint32_t>(size);
     staged_ += size;
   }
+  /// Does what append_to_cell() does while the queue is empty.
+  void begin_cell(const void* from, std::size_t size) noexcept {
+    AECONN_HOT_ASSERT(empty() && held() == 0 && size <= cell_.size);
+    std::memcpy(cell_bytes_.data(), from, size);
+    cell_.next = nullptr;
+    cell_.filled = static_cast<std::uint32_t>(size);
+    cell_.posted = cell_.completed = 0;
+    head_ = tail_ = &cell_;
+    staged_ = size;
+  }
+  /// Returns true if the queue holds no memory: nothing is staged or in flight.
+  bool empty() const noexcept { return head_ == nullptr; }
+  std::uint32_t cell_size() const noexcept { return cell_.size; }
 
   /// Copies bytes to the end of the queue and returns how many. This is less than `size` only if
   /// the pool has no free block and `limit` allows no new slab. The last quarter of the limit is
@@ -131,8 +141,17 @@ class StagingQueue {
     if (tail_ == nullptr || tail_->filled - tail_->posted != staged_) return {nullptr, 0, 0};
     return {tail_->data + tail_->posted, static_cast<std::uint32_t>(staged_), lkey_of(*tail_)};
   }
-  /// Returns true if `segment` is in the cell, so that it must be sent inline, as a separate
-  /// request.
+  /// Returns true if the queue consists of the cell and none of its bytes is posted; they are then
+  /// in_cell(), and nothing is in flight.
+  bool is_cell() const noexcept { return head_ == &cell_ && tail_ == &cell_ && cell_.posted == 0; }
+  Segment in_cell() const noexcept { return {cell_bytes_.data(), cell_.filled, 0}; }
+  /// Does what on_all_copied() does if is_cell().
+  void on_cell_copied() noexcept {
+    AECONN_HOT_ASSERT(is_cell() && staged_ == cell_.filled && in_flight_ == 0);
+    head_ = tail_ = nullptr;
+    staged_ = 0;
+  }
+  /// Returns true if `segment` is in the cell, so that it must be an inline request of its own.
   bool is_in_cell(const Segment& segment) const noexcept {
     return reinterpret_cast<std::uintptr_t>(segment.data) -
                reinterpret_cast<std::uintptr_t>(cell_bytes_.data()) <
@@ -143,11 +162,7 @@ class StagingQueue {
   /// completed at once. No other bytes may be in flight.
   void on_all_copied() noexcept {
     assert(in_flight_ == 0);
-    if (head_ == &cell_ && tail_ == &cell_) {
-      head_ = tail_ = nullptr;
-      staged_ = 0;
-      return;
-    }
+    if (is_cell()) return on_cell_copied();
     const std::size_t bytes = staged_;
     on_posted(bytes);
     on_completed(bytes);

@@ -104,7 +104,7 @@ class Liveness {
 
   // --- keepalives and probes that are due --------------------------------------------------------
   /// Returns true if neither a keepalive nor a probe of the peer's device is due.
-  bool has_nothing_due() const noexcept { return !keepalive_due_ && !probe_due_; }
+  bool has_nothing_due() const noexcept { return !(keepalive_due_ | probe_due_); }
   bool keepalive_is_due() const noexcept { return keepalive_due_; }
   void on_keepalive_posted() noexcept { keepalive_due_ = false; }
   /// Returns true if a zero-length write is due as a probe of the peer's device. It is sent in

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "ae/abi.h"
+#include "ae/hot_assert.h"
 #include "conn/rdma/protocol/flow_control.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
@@ -101,7 +102,7 @@ class PeerWindows {
   }
   /// Does what use() does if `length` is less than left(), so that the window does not become full.
   void use_some(std::uint32_t length) noexcept {
-    assert(length < left());
+    AECONN_HOT_ASSERT(length < left());
     used_ += length;
   }
   void check() const {

@@ -32,12 +32,14 @@ class Proof {
       : role_(role),
         completions_prove_(completions_prove),
         receives_(receives),
+        probe_at_(flow::probe_at(receives)),
         last_post_at_(now) {}
   void set_completions_prove(bool prove) noexcept { completions_prove_ = prove; }
   /// Records what the peer's hello states. `receives`: the number of receives that the peer keeps
   /// posted; no value if it announced none. `answers_probes`: true if the peer answers our probes.
   void on_hello(std::optional<std::uint32_t> receives, bool answers_probes) noexcept {
     if (receives) receives_ = flow::counted(*receives);
+    probe_at_ = flow::probe_at(receives_);
     answers_probes_ = answers_probes;
   }
 
@@ -78,10 +80,9 @@ class Proof {
     return unproven() < flow::last_keepalive_below(receives_);
   }
 
-  /// Returns true if the next message is certain to find a receive and no probe is due: then
-  /// few_receives(0) and probe_is_due(0) are false. (The limit for probes is never above the one
-  /// for data: flow::fits().)
-  bool has_plenty() const noexcept { return unproven() < flow::probe_at(receives_); }
+  /// Returns true if few_receives() and probe_is_due() are false for the next message. (A probe is
+  /// due before the receives are few: flow::fits().)
+  bool has_plenty() const noexcept { return unproven() < probe_at_; }
 
   // --- counting messages -------------------------------------------------------------------------
   void on_posted(ae::TimePoint now) noexcept {
@@ -108,7 +109,7 @@ class Proof {
   // --- sending probes and handling their answers -------------------------------------------------
   /// Returns true if a probe must be sent to the peer after `planned` more messages.
   bool probe_is_due(std::uint32_t planned) const noexcept {
-    return !outstanding_ && can_probe() && unproven() + planned >= flow::probe_at(receives_);
+    return !outstanding_ && can_probe() && unproven() + planned >= probe_at_;
   }
   std::uint16_t next_probe() const noexcept {
     const auto select = static_cast<std::uint16_t>((select_ + 1) & ~kServerProbe);
@@ -141,6 +142,7 @@ class Proof {
   // `select` field of the last probe that we posted; 0 before the first probe.
   std::uint16_t select_ = 0;
   std::uint64_t receives_;  // number of receives that the peer is assumed to keep posted
+  std::uint64_t probe_at_;  // flow::probe_at(receives_)
   std::uint64_t sent_ = 0;  // number of messages that we posted
   // Number of our messages that the peer's software has provably handled.
   std::uint64_t proven_ = 0;
