@@ -25,6 +25,8 @@
 
 namespace ae { inline namespace AECONN_ABI {
 
+class SourceList;
+
 /// Directions of I/O on a descriptor, in which a file event waits for readiness or reports it.
 enum Mask : unsigned {
   kNone = 0,      ///< no direction: neither reading nor writing
@@ -85,6 +87,7 @@ using HookId = std::uint64_t;   ///< identifies a hook of one loop; never 0, not
 /// not know of. The loop does not own sources: call remove_source() before the source is destroyed.
 class AECONN_API Source {
  public:
+  /// The source does not rest.
   Source() = default;
   Source(const Source&) = delete;
   Source& operator=(const Source&) = delete;
@@ -93,9 +96,9 @@ class AECONN_API Source {
   /// Whether the source has work to do now. While it has, the loop polls for events instead of
   /// sleeping.
   virtual bool has_pending() const = 0;
-  /// Does a part of the work, limited by EventLoop::has_time(). Called in every iteration, and
-  /// again after arm() has vetoed the sleep. Returns the number of handlers that ran, which
-  /// process_events() adds to its result.
+  /// Does a part of the work, limited by EventLoop::has_time(). Called in every iteration unless
+  /// the source rests, and again after arm() has vetoed the sleep. Returns the number of handlers
+  /// that ran, which process_events() adds to its result.
   virtual std::size_t process_pending() = 0;
   /// Sends what the program has written so far. Called after each process_pending(), and after the
   /// before_sleep hooks have run.
@@ -110,6 +113,27 @@ class AECONN_API Source {
   /// Checks, without a system call, for new work of the source. Called repeatedly while the loop
   /// spins; the spin ends when it returns true.
   virtual bool has_pending_now() { return has_pending(); }
+
+  /// Tells the loop that the source has no work until its own code calls wake(): the loop calls no
+  /// function of a source that rests. An iteration costs less if all sources rest. Only for a
+  /// source that is given all its work by code that can call wake(); has_pending() must return
+  /// false meanwhile, and neither arm() nor spin() may be needed. May be called by the functions
+  /// above. To be called on the loop's thread, or while the source is in no loop.
+  void rest() noexcept {
+    if (!rests_) set_rests(true);
+  }
+  /// Ends what rest() began: this iteration, or the next one, calls the source's functions again.
+  /// Does nothing if the source does not rest. Does not wake a loop that sleeps below a host
+  /// program's loop: see EventLoop::nudge().
+  void wake() noexcept {
+    if (rests_) set_rests(false);
+  }
+
+ private:
+  friend class SourceList;
+  void set_rests(bool rests) noexcept;
+  SourceList* list_ = nullptr;  // the list of the source's loop; null: it is in no loop
+  bool rests_ = false;
 };
 
 /// Base class of objects that can be passed to destroy_later(). Each object contains its list link,

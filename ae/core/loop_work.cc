@@ -28,7 +28,10 @@ constexpr std::size_t kPostsKept = 16384;
 }  // namespace
 
 LoopWork::LoopWork(LoopCore& core, LoopTimers& timers, Poster::Queue::Wake wake, void* context)
-    : queue(std::make_shared<Poster::Queue>(wake, context)), core_(core), timers_(timers) {}
+    : sources(core),
+      queue(std::make_shared<Poster::Queue>(wake, context)),
+      core_(core),
+      timers_(timers) {}
 
 void LoopWork::refuse_reentry(const char* what) {
   throw LoopError(std::string(what) + " called from inside a handler of its own loop");
@@ -66,7 +69,7 @@ bool LoopWork::serve_sources(bool after_events) {
     // the loop does not sleep.
     if (single && served != 0) return false;
     if (own_spin_.mode == Spin::Mode::kNo && !idle.on()) {
-      if (sources.empty()) return true;
+      if (sources.idle()) return true;
       if (!hosted && visit.has_spin() && may_spin(after_events, visit)) return false;
     } else if (may_spin(after_events, visit)) {
       return false;

@@ -55,10 +55,7 @@ class LoopWork {
     own_spin_ = spin;
     core_.stir();
   }
-  void add_source(Source& source) {
-    sources.add(source);
-    core_.stir();
-  }
+  void add_source(Source& source) { sources.add(source); }
   void destroy_later(std::unique_ptr<Deferred> object) noexcept {
     deferred_.push(std::move(object));
     core_.stir();
@@ -102,7 +99,7 @@ class LoopWork {
   /// (LoopCore::settled()) only while this is true: each change that makes it false must call
   /// LoopCore::stir().
   bool quiet() const noexcept {
-    return sources.empty() && deferred_.empty() && before_hooks.empty() && after_hooks.empty() &&
+    return sources.idle() && deferred_.empty() && before_hooks.empty() && after_hooks.empty() &&
            own_spin_.mode == Spin::Mode::kNo && !idle.on() && !stop_requested_ && !single &&
            posts_.empty();
   }

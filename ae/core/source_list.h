@@ -1,41 +1,43 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The sources of one loop, which are visited in registration order. Any function of a source may
-// add and remove sources, including itself.
+// The sources of one loop, which are visited in registration order, except those that rest
+// (Source::rest()). Any function of a source may add and remove sources, including itself, and may
+// make them rest and wake.
 
-#include <algorithm>
+#include <cassert>
 #include <cstddef>
 #include <vector>
 
 #include "ae/abi.h"
+#include "ae/core/loop_core.h"
 #include "ae/event_loop.h"
 
 namespace ae { inline namespace AECONN_ABI {
 
 class SourceList {
  public:
+  /// `core` is told when there are more sources to visit, so that a settled loop visits them.
+  explicit SourceList(LoopCore& core) noexcept : core_(core) {}
+  SourceList(const SourceList&) = delete;
+  SourceList& operator=(const SourceList&) = delete;
+
   /// Adds a source. Does nothing if the source is already in the list.
-  void add(Source& source) {
-    if (std::find(sources_.begin(), sources_.end(), &source) != sources_.end()) return;
-    sources_.push_back(&source);
-    changed();
-  }
-
+  void add(Source& source);
   /// Removes a source. The loop calls no function of `source` afterwards.
-  void remove(Source& source) noexcept {
-    const auto at = std::find(sources_.begin(), sources_.end(), &source);
-    if (at == sources_.end()) return;
-    *at = only_ = nullptr;
-    has_removed_ = true;
-    if (visits_ == 0) drop_removed();
+  void remove(Source& source) noexcept;
+
+  /// Whether there is no source to visit: none is in the list, or all of them rest.
+  bool idle() const noexcept {
+#ifdef AECONN_CHECKS  // set in debug, ASan and fuzzing builds: no call of wake() may be missing
+    assert(none_rests_wrongly());
+#endif
+    return awake_ == 0;
   }
 
-  bool empty() const noexcept { return count_ == 0; }
-
-  /// Calls functions of all sources. A source that is removed while a Visit exists leaves a null
-  /// entry in the list, so that indices stay valid. A source that is added meanwhile is visited
-  /// too: if it is added during the arm() of another one, its own arm() must be called before the
-  /// sleep.
+  /// Calls functions of all sources that do not rest. A source that is removed while a Visit exists
+  /// leaves a null entry in the list, so that indices stay valid. A source that is added, or woken,
+  /// meanwhile is visited too if it comes later in the list: if it is added during the arm() of
+  /// another one, its own arm() must be called before the sleep.
   class Visit {
    public:
     explicit Visit(SourceList& of) noexcept : list_(of) { ++list_.visits_; }
@@ -96,14 +98,15 @@ class SourceList {
     bool until(Function visit) {
       std::size_t i = 0;
       if (Source* const only = list_.only_) {
+        const std::size_t at = list_.only_at_;
         if (visit(*only)) return true;
-        if (list_.only_ == only) [[likely]]
+        if (list_.only_at_ == at) [[likely]]
           return false;
-        i = 1;
+        i = at + 1;
       }
       for (; i < list_.count_; ++i) {
-        if (Source* const source = list_.sources_[i]; source != nullptr && visit(*source))
-          return true;
+        Source* const source = list_.sources_[i];
+        if (source != nullptr && !source->rests_ && visit(*source)) return true;
       }
       return false;
     }
@@ -112,20 +115,20 @@ class SourceList {
   };
 
  private:
-  void drop_removed() noexcept {
-    std::erase(sources_, nullptr);
-    changed();
-    has_removed_ = false;
-  }
-  void changed() noexcept {
-    count_ = sources_.size();
-    only_ = count_ == 1 ? sources_.front() : nullptr;
-  }
+  friend class Source;
+  static constexpr auto kNone = static_cast<std::size_t>(-1);
+  void drop_removed() noexcept;
+  void changed() noexcept;
+  bool none_rests_wrongly() const noexcept;
 
+  LoopCore& core_;
   std::vector<Source*> sources_;
   std::size_t count_ = 0;  // sources_.size(), which takes longer to compute
-  // The only source, if it is the list's only entry; null: there are more entries, or none.
+  std::size_t awake_ = 0;  // number of sources that do not rest
+  // The only source that does not rest, and its index; null and kNone: there are more such sources,
+  // or none.
   Source* only_ = nullptr;
+  std::size_t only_at_ = kNone;
   int visits_ = 0;  // number of Visit objects
   bool has_removed_ = false;
 };

@@ -58,11 +58,14 @@ std::size_t output_here(const ConnectionCore& connection) noexcept {
 
 }  // namespace
 
-/// The list of ConnectionSet::ready().
+/// The list of ConnectionSet::ready(). As a source of the loop it rests while the list is empty.
 class ReadyHandlers final : public ReadyList {
  public:
   explicit ReadyHandlers(ae::EventLoop& loop) : ReadyList(loop) { loop.add_source(*this); }
   ~ReadyHandlers() override { loop().remove_source(*this); }
+  void flush() override {
+    if (empty()) rest();
+  }
 };
 
 ConnectionSet& ConnectionSet::of(ae::EventLoop& loop) {

@@ -129,6 +129,7 @@ class InPlace {
 };
 
 /// The InPlace objects and memory chunks of one loop, for reuse. Owned by the loop's ConnectionSet.
+/// As a source of the loop it rests while no connection is in its lists.
 class InPlacePool final : public ae::Source {
  public:
   explicit InPlacePool(ae::EventLoop& loop);
@@ -145,13 +146,16 @@ class InPlacePool final : public ae::Source {
 
   bool has_pending() const override { return !ready_.empty() || !sending_.empty(); }
   std::size_t process_pending() override { return ready_.process_pending(); }
-  void flush() override { sending_.process_all(); }
+  void flush() override {
+    sending_.process_all();
+    if (!has_pending()) rest();
+  }
 
  private:
   static constexpr std::size_t kKept = 64;
   ae::EventLoop& loop_;
   ChunkPool chunks_;
-  ReadyList ready_{loop_}, sending_{loop_};
+  ReadyList ready_{loop_, *this}, sending_{loop_, *this};
   // InPlace objects that no connection uses. Capacity for kKept of them is reserved at
   // construction.
   std::vector<std::unique_ptr<InPlace>> idle_;

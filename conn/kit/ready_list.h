@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // ReadyList: level-triggered readiness without descriptors, as a list of connections that have work
-// to do now. A transport keeps one list for each loop. The loop serves the list as a source, and
-// does not sleep while there are items in it.
+// to do now. A transport keeps one list for each loop. The loop serves the list as a source, or as
+// a part of one, and does not sleep while there are items in it.
 
 #include <cstddef>
 
@@ -49,13 +49,17 @@ class AECONN_API ReadyItem {
 class AECONN_API ReadyList : public ae::Source {
  public:
   /// Creates an empty list that `loop` serves. The loop must outlive the list.
-  explicit ReadyList(ae::EventLoop& loop) : loop_(loop) {}
+  explicit ReadyList(ae::EventLoop& loop) : ReadyList(loop, *this) {}
+  /// Creates an empty list that `server` serves, a source of `loop`, which may rest
+  /// (Source::rest()) while the list is empty: push() wakes it. Both must outlive the list.
+  ReadyList(ae::EventLoop& loop, ae::Source& server) : loop_(loop), server_(server) {}
   ~ReadyList() override;
   /// Queues an item; no effect if it is already queued. Wakes a loop that runs below a host
   /// program's loop and sleeps.
   void push(ReadyItem& item) noexcept {
     if (item.queued()) return;
     append(waiting_, item);
+    server_.wake();
     loop_.nudge();
   }
   /// Returns whether no item waits in this list.
@@ -93,6 +97,7 @@ class AECONN_API ReadyList : public ae::Source {
   static void unqueue_all(Head& list) noexcept;
 
   ae::EventLoop& loop_;
+  ae::Source& server_;
   Head waiting_;  // items that the next call of process_pending() or process_all() will serve
   Head serving_;  // items that the current call still has to serve
 };

@@ -49,7 +49,10 @@ std::size_t LoopState::process_pending() {
 
 bool LoopState::another_step() noexcept {
   const ae::TimePoint now = std::chrono::steady_clock::now();
-  if (steps_end_ == ae::TimePoint{}) steps_end_ = now + kStepsTime;
+  if (steps_end_ == ae::TimePoint{}) {
+    steps_end_ = now + kStepsTime;
+    wake();  // the next iteration calls process_pending(), which ends this time
+  }
   return now < steps_end_;
 }
 

@@ -99,7 +99,10 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
 
   bool has_pending() const override { return ready_.has_pending() || steps_.has_pending(); }
   std::size_t process_pending() override;
-  void flush() override { held_.process_all(); }
+  void flush() override {
+    held_.process_all();
+    if (!has_pending() && held_.empty() && steps_end_ == ae::TimePoint{}) rest();
+  }
 
  private:
   struct Head final : Warm {};
@@ -110,7 +113,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   ae::EventLoop& loop_;
   ConnectionSet& set_;
   StepThreads threads_{loop_};
-  ReadyList ready_{loop_}, steps_{loop_}, held_{loop_};
+  ReadyList ready_{loop_, *this}, steps_{loop_, *this}, held_{loop_, *this};
   // The time from which no further handshake step runs in this iteration; zero before the
   // iteration's first step.
   ae::TimePoint steps_end_{};

@@ -186,7 +186,10 @@ void NetworkServer::run(Client& client) {
 /// Continues later with a client whose requests could not all be executed.
 void NetworkServer::continue_later(Client& client, Session::Progress progress) {
   client.busy = progress != Session::Progress::kIdle && progress != Session::Progress::kDone;
-  if (progress == Session::Progress::kMore) busy_.push_back(&client);
+  if (progress == Session::Progress::kMore) {
+    busy_.push_back(&client);
+    wake();
+  }
   if (progress == Session::Progress::kHeld) {
     loop_.add_time_event(100ms, [this, id = client.session.id()] {
       const auto found = clients_.find(id);

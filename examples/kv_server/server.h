@@ -79,12 +79,16 @@ class NetworkServer : private ae::Source {
     if (client.done || !finished(client)) return;
     done_.push_back(&client);
     client.done = true;
+    wake();
   }
   void drop(Client& client);
   void begin_stop();
 
   bool has_pending() const override { return !busy_.empty() || !done_.empty(); }
   std::size_t process_pending() override { return has_pending() ? run_later() : 0; }
+  void flush() override {
+    if (!has_pending()) rest();
+  }
   std::size_t run_later();
 
   ae::EventLoop& loop_;

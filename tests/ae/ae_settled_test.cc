@@ -53,6 +53,12 @@ TEST_CASE("event loop: work for a part of a settled loop stirs it", "[ae]") {
   ae::LoopWork& work = parts.work;
   TestSource source(nullptr);
   CHECK(parts.stirs([&] { work.add_source(source); }, [&] { work.sources.remove(source); }));
+  source.rest();
+  work.add_source(source);
+  CHECK(parts.stirs([&] { source.wake(); }, [&] { source.rest(); }));
+  work.sources.remove(source);
+  source.wake();  // it is in no list
+  CHECK(parts.quiet());
   ae::HookId hook = 0;
   CHECK(parts.stirs([&] { hook = work.add_before_sleep([] {}); }, [&] { work.remove_hook(hook); }));
   CHECK(parts.stirs([&] { hook = work.add_after_sleep([] {}); }, [&] { work.remove_hook(hook); }));

@@ -31,14 +31,15 @@ using namespace loop_kit;
 // --- hooks ---------------------------------------------------------------------------------------
 
 TEST_CASE("source list: it is empty when its last source went while it was asked", "[ae]") {
-  ae::SourceList list;
+  ae::LoopCore core;
+  ae::SourceList list(core);
   std::string journal;
   TestSource source(&journal);
   source.pending = 1;
   source.on_process = [&] { list.remove(source); };
   list.add(source);
   CHECK(ae::SourceList::Visit(list).process_pending() == 1);
-  CHECK(list.empty());
+  CHECK(list.idle());
 }
 
 TEST_CASE("hook list: it says whether it had what is removed", "[ae]") {
@@ -233,6 +234,79 @@ TEST_CASE("event loop: sources may come and go inside each of their functions", 
     loop.process_events(kFullIteration);
     CHECK(journal == "1p 2p 3p 1f 2f 3f 3a ");
   }
+}
+
+TEST_CASE("event loop: of a source that rests it calls no function", "[ae]") {
+  AnyLoop loop;
+  std::string journal;
+  TestSource one(&journal, '1'), two(&journal, '2'), three(&journal, '3');
+  one.rest();
+  for (TestSource* const source : {&one, &two, &three}) loop.add_source(*source);
+  const auto next = [&] {
+    journal.clear();
+    loop.process_events(kPoll);
+    return journal;
+  };
+  SECTION("until it wakes") {
+    CHECK(next() == "2p 3p 2f 3f ");
+    three.rest();
+    three.rest();
+    CHECK(next() == "2p 2f ");
+    one.wake();
+    one.wake();
+    CHECK(next() == "1p 2p 1f 2f ");
+    one.rest();
+    two.rest();
+    CHECK(next().empty());
+    three.wake();
+    CHECK(next() == "3p 3f ");
+  }
+  SECTION("wherever it is called") {
+    three.rest();
+    two.on_process = [&] { one.wake(), three.wake(), two.rest(); };
+    CHECK(next() == "2p 3p 1f 3f ");
+    CHECK(next() == "1p 3p 1f 3f ");
+    one.on_process = [&] { one.rest(); };
+    one.on_flush = [&] { FAIL("it rests"); };
+    three.on_flush = [&] { two.wake(); };
+    CHECK(next() == "1p 3p 3f ");
+    three.on_flush = nullptr;
+    two.on_process = nullptr;
+    CHECK(next() == "2p 3p 2f 3f ");
+  }
+  SECTION("the only one that does not rest goes") {
+    three.rest();
+    two.on_process = [&] { loop.remove_source(two), three.wake(); };
+    CHECK(next() == "2p 3p 3f ");
+    loop.add_source(two);
+    two.on_process = nullptr;
+    CHECK(next() == "3p 2p 3f 2f ");
+  }
+  for (TestSource* const source : {&one, &two, &three}) loop.remove_source(*source);
+}
+
+TEST_CASE("event loop: a source that wakes in a handler is called before the sleep", "[ae]") {
+  AnyLoop loop;
+  TestSource source(nullptr);
+  source.rest();
+  loop.add_source(source);
+  const Sockets s;
+  int reads = 0, flushes = 0;
+  source.on_flush = [&] {
+    source.rest();
+    if (reads != 0 && ++flushes < 3) s.send();
+    if (flushes == 3) loop.stop();
+  };
+  loop.add_file_event(s.near, kReadable, [&](int fd, Mask) {
+    reads += take_byte(fd);
+    source.wake();
+  });
+  s.send();
+  loop.run();
+  CHECK(reads == 3);
+  CHECK(flushes == 3);
+  loop.remove_file_event(s.near, kReadable);
+  loop.remove_source(source);
 }
 
 TEST_CASE("event loop: it spins for the budget before it arms, and work ends the spin", "[ae]") {

@@ -115,7 +115,7 @@ class Play {
     journal_ += ' ';
     journal_ += name;
     if (!numbers_.one_in(mostly_ == Mostly::kFile ? 8 : 5)) return;
-    const unsigned what = numbers_.below(11);
+    const unsigned what = numbers_.below(13);
     journal_ += '!' + std::to_string(what);
     switch (what) {
       case 0:
@@ -142,7 +142,9 @@ class Play {
         loop_.add_time_event(0ms, [this] { return act("timer"), kNoMore; });
         break;
       case 7:
-        if (!sources_.empty()) sources_.back()->pending = 1 + static_cast<int>(numbers_.below(3));
+        if (sources_.empty()) break;
+        sources_.back()->pending = 1 + static_cast<int>(numbers_.below(3));
+        sources_.back()->wake();
         break;
       case 8: {
         const auto hook = std::make_shared<ae::HookId>(0);
@@ -156,11 +158,24 @@ class Play {
       case 9:
         if (!sources_.empty()) sources_.front()->vetoes = 1 + static_cast<int>(numbers_.below(2));
         break;
+      case 10:
+        if (TestSource* const source = any_source(); source != nullptr) {
+          source->pending = 0;
+          source->rest();
+        }
+        break;
+      case 11:
+        if (TestSource* const source = any_source(); source != nullptr) source->wake();
+        break;
       default:
         throw Oops{++thrown_};
     }
   }
 
+  TestSource* any_source() {
+    if (sources_.empty()) return nullptr;
+    return sources_[numbers_.below(static_cast<unsigned>(sources_.size()))].get();
+  }
   void add_source() {
     if (sources_.size() == kMostSources) return;
     auto source = std::make_unique<TestSource>(nullptr);
