@@ -47,7 +47,7 @@ class ReplyWriter {
     char* const start = out_.prepare(bytes.size() + 25).data();
     char* at = start;
     *at++ = '$';
-    at += format_integer(at, static_cast<std::int64_t>(bytes.size()));
+    at += format_length(at, bytes.size());
     *at++ = '\r';
     *at++ = '\n';
     if (!bytes.empty()) std::memcpy(at, bytes.data(), bytes.size());

@@ -6,25 +6,6 @@
 #include <cstring>
 
 namespace kv {
-namespace {
-
-bool ends_line(const char* at) noexcept { return std::memcmp(at, "\r\n", 2) == 0; }
-
-/// Parses the usual length line: `type`, one to nine digits without a leading zero, CR LF. Moves
-/// `at` behind it. Returns 0 for every other line.
-inline std::size_t take_plain_length(const char*& at, const char* end, char type) noexcept {
-  if (end - at < 4 || at[0] != type || at[1] < '1' || at[1] > '9') return 0;
-  unsigned value = static_cast<unsigned>(at[1] - '0');
-  for (at += 2; !ends_line(at); ++at) {
-    const unsigned digit = static_cast<unsigned char>(*at) - unsigned{'0'};
-    if (digit > 9 || value > 99'999'999 || end - at < 3) return 0;
-    value = value * 10 + digit;
-  }
-  at += 2;
-  return value;
-}
-
-}  // namespace
 
 void RequestParser::restart() noexcept {
   step_ = Step::kStart;
@@ -41,12 +22,9 @@ RequestParser::Result RequestParser::fail(std::string text) {
   return Result::kError;
 }
 
-RequestParser::Result RequestParser::next(std::string_view input, const ParserLimits& limits,
-                                          bool authenticated) {
-  if (done_) {
-    if (authenticated && take_plain(input, limits)) return Result::kRequest;
-    restart();
-  }
+RequestParser::Result RequestParser::next_in_steps(std::string_view input,
+                                                   const ParserLimits& limits, bool authenticated) {
+  if (done_) restart();
   if (step_ == Step::kStart) {
     if (input.empty()) return Result::kNeedMore;
     step_ = input[0] == '*' ? Step::kCount : Step::kInline;
@@ -57,25 +35,9 @@ RequestParser::Result RequestParser::next(std::string_view input, const ParserLi
   return result;
 }
 
-/// Parses the usual request, whose arguments are not empty and all there. Returns false for every
-/// other one, which is then parsed step by step.
-inline bool RequestParser::take_plain(std::string_view input, const ParserLimits& limits) {
-  const char* at = input.data();
-  const char* const end = at + input.size();
-  const std::size_t count = take_plain_length(at, end, '*');
-  if (count == 0 || count > input.size() / 4) return false;  // each has more than four bytes
-  if (count > static_cast<std::size_t>(limits.arguments)) return false;
-  if (arguments_.size() != count) arguments_.resize(count);
-  for (std::string_view& argument : arguments_) {
-    const std::size_t size = take_plain_length(at, end, '$');
-    if (size == 0 || size > static_cast<std::size_t>(limits.bulk)) return false;
-    if (static_cast<std::size_t>(end - at) < size + 2) return false;
-    argument = {at, size};
-    at += size;
-    if (!ends_line(at)) return false;
-    at += 2;
-  }
-  position_ = static_cast<std::size_t>(at - input.data());
+bool RequestParser::set_count(std::size_t count, std::size_t bytes) {
+  if (count > bytes / 4) return false;  // each argument takes more than four bytes
+  arguments_.resize(count);
   return true;
 }
 

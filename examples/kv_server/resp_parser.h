@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <optional>
 #include <span>
@@ -37,7 +38,12 @@ class RequestParser {
 
   /// `input` starts with the first byte of a request. The call after kRequest starts a new request.
   /// `authenticated` false applies kUnauthenticatedLimits.
-  Result next(std::string_view input, const ParserLimits& limits, bool authenticated = true);
+  [[gnu::always_inline]] Result next(std::string_view input, const ParserLimits& limits,
+                                     bool authenticated = true) {
+    if (done_ && authenticated && take_plain(input, limits)) [[likely]]
+      return Result::kRequest;
+    return next_in_steps(input, limits, authenticated);
+  }
 
   /// Views into `input` (or into the parser for inline requests), valid until the next call of
   /// next() or a change of the input. Empty for an empty line and for "*0", which get no reply.
@@ -74,7 +80,10 @@ class RequestParser {
 
   void restart() noexcept;
   Result fail(std::string text);
-  bool take_plain(std::string_view input, const ParserLimits& limits);
+  [[gnu::always_inline]] bool take_plain(std::string_view input, const ParserLimits& limits);
+  [[gnu::noinline]] bool set_count(std::size_t count, std::size_t bytes);
+  [[gnu::noinline]] Result next_in_steps(std::string_view input, const ParserLimits& limits,
+                                         bool authenticated);
   Result parse_inline(std::string_view input, const ParserLimits& limits);
   Result parse_multibulk(std::string_view input, const ParserLimits& limits, bool authenticated);
   struct LengthErrors {
@@ -104,5 +113,48 @@ class RequestParser {
   std::string inline_text_;
   std::string error_;
 };
+
+inline bool ends_line(const char* at) noexcept { return std::memcmp(at, "\r\n", 2) == 0; }
+
+/// Parses the usual length line: `type`, one to nine digits without a leading zero, CR LF. Moves
+/// `at` behind it, and stores the length. Returns false for every other line.
+[[gnu::always_inline]] inline bool take_plain_length(const char*& at, const char* end, char type,
+                                                     std::size_t& length) noexcept {
+  if (end - at < 4 || at[0] != type) return false;
+  length = static_cast<unsigned char>(at[1]) - std::size_t{'0'};
+  if (length - 1 > 8) return false;
+  for (at += 2; !ends_line(at); ++at) {
+    const std::size_t digit = static_cast<unsigned char>(*at) - std::size_t{'0'};
+    if (digit > 9 || length > 99'999'999 || end - at < 3) return false;
+    length = length * 10 + digit;
+  }
+  at += 2;
+  return true;
+}
+
+/// Parses the usual request, whose arguments are not empty and all there. Returns false for every
+/// other one, which is then parsed step by step.
+inline bool RequestParser::take_plain(std::string_view input, const ParserLimits& limits) {
+  // No argument is longer than the whole input.
+  if (input.size() > static_cast<std::size_t>(limits.bulk)) return false;
+  const char* at = input.data();
+  const char* const end = at + input.size();
+  std::size_t count;
+  if (!take_plain_length(at, end, '*', count)) return false;
+  if (count > static_cast<std::size_t>(limits.arguments)) return false;
+  if (arguments_.size() != count && !set_count(count, input.size())) return false;
+  std::string_view* argument = arguments_.data();
+  for (const std::string_view* const last = argument + count; argument != last; ++argument) {
+    std::size_t size;
+    if (!take_plain_length(at, end, '$', size)) return false;
+    if (static_cast<std::size_t>(end - at) < size + 2) return false;
+    *argument = {at, size};
+    at += size;
+    if (!ends_line(at)) return false;
+    at += 2;
+  }
+  position_ = static_cast<std::size_t>(at - input.data());
+  return true;
+}
 
 }  // namespace kv

@@ -30,6 +30,19 @@ inline bool is_word(std::string_view text, std::string_view word) noexcept {
 std::optional<std::int64_t> parse_integer(std::string_view text) noexcept;
 /// Writes digits at `out` (room for 20 characters) and returns how many.
 std::size_t format_integer(char* out, std::int64_t value) noexcept;
+/// The same for the length of a text, of which most have less than 100 bytes.
+inline std::size_t format_length(char* out, std::size_t length) noexcept {
+  if (length >= 100) [[unlikely]]
+    return format_integer(out, static_cast<std::int64_t>(length));
+  if (length < 10) {
+    out[0] = static_cast<char>('0' + length);
+    return 1;
+  }
+  const auto short_length = static_cast<unsigned>(length);
+  out[0] = static_cast<char>('0' + short_length / 10);
+  out[1] = static_cast<char>('0' + short_length % 10);
+  return 2;
+}
 
 /// Parses a size in bytes: "100", "100k" (1000), "100kb" (1024), and with m, mb, g, gb, b.
 std::optional<std::uint64_t> parse_memory(std::string_view text) noexcept;

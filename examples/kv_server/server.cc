@@ -150,23 +150,23 @@ void NetworkServer::watch(Client& client) {
 
 void NetworkServer::read(Client& client) {
   if (client.session.killed()) return;  // it is dropped soon
-  const std::span<char> room = client.session.room();
+  if (client.session.has_room()) [[unlikely]]
+    return read_apart(client);
   // No request stays in the scratch memory, so all clients share it and an idle client has none.
-  ssize_t size;
-  if (room.empty()) {
-    size = client.connection->read(scratch_.get(), kScratch);
-  } else {
-    const iovec pieces[] = {{room.data(), room.size()}, {scratch_.get(), kScratch}};
-    size = client.connection->readv(pieces, 2);
-  }
-  if (size < 0 && errno == EAGAIN) return;
-  if (size <= 0) {
-    // After the end of the stream, the replies to earlier requests are still sent.
-    client.ended = true;
-    client.failed = size < 0;
-    watch(client);
-    return drop_if_finished(client);
-  }
+  const ssize_t size = client.connection->read(scratch_.get(), kScratch);
+  if (size <= 0) [[unlikely]]
+    return read_nothing(client, size);
+  client.session.show({scratch_.get(), static_cast<std::size_t>(size)});
+  run(client);
+}
+
+/// Reads a part of a large argument, and what follows it.
+void NetworkServer::read_apart(Client& client) {
+  const std::span<char> room = client.session.room();
+  const iovec pieces[] = {{room.data(), room.size()}, {scratch_.get(), kScratch}};
+  const ssize_t size = room.empty() ? client.connection->read(scratch_.get(), kScratch)
+                                    : client.connection->readv(pieces, 2);
+  if (size <= 0) return read_nothing(client, size);
   const auto all = static_cast<std::size_t>(size);
   const std::size_t there = std::min(all, room.size());
   if (there != 0) client.session.arrived(there);
@@ -174,13 +174,29 @@ void NetworkServer::read(Client& client) {
   run(client);
 }
 
+/// Called with the result of a read that was 0 or negative.
+void NetworkServer::read_nothing(Client& client, ssize_t size) {
+  if (size < 0 && errno == EAGAIN) return;
+  // After the end of the stream, the replies to earlier requests are still sent.
+  client.ended = true;
+  client.failed = size < 0;
+  watch(client);
+  drop_if_finished(client);
+}
+
 void NetworkServer::run(Client& client) {
   const Session::Progress progress = client.session.execute();
-  server_.limit_clients_memory();
-  if (progress != Session::Progress::kIdle || client.busy) [[unlikely]]
-    continue_later(client, progress);
+  if (progress != Session::Progress::kIdle || client.busy || server_.exceeds_clients_memory())
+      [[unlikely]]
+    run_on(client, progress);
   send(client);
   server_.publish_memory();
+}
+
+/// The part of run() for all cases but the usual one.
+void NetworkServer::run_on(Client& client, Session::Progress progress) {
+  server_.limit_clients_memory();
+  if (progress != Session::Progress::kIdle || client.busy) continue_later(client, progress);
 }
 
 /// Continues later with a client whose requests could not all be executed.
@@ -237,6 +253,20 @@ void NetworkServer::send(Client& client) {
 }
 
 void NetworkServer::send_output(Client& client) {
+  if (client.waits || client.session.has_values()) [[unlikely]]
+    return send_rest(client);
+  const std::string_view output = client.session.text_output();
+  if (output.empty()) return;
+  const ssize_t size = client.connection->write(output.data(), output.size());
+  if (size > 0) client.session.consume_output(static_cast<std::size_t>(size));
+  if (size == static_cast<ssize_t>(output.size())) [[likely]]
+    return;
+  if (size < 0 && errno != EAGAIN) client.failed = true;
+  wait_to_send(client, true);
+}
+
+/// Does the same for a client that has output waiting, or values to be sent in place.
+void NetworkServer::send_rest(Client& client) {
   bool wait = false;
   if (client.session.has_values()) [[unlikely]] {
     send_values(client);
@@ -251,9 +281,17 @@ void NetworkServer::send_output(Client& client) {
     else if (errno != EAGAIN)
       client.failed = true;
   }
-  if (wait == client.connection->has_write_handler()) return;
-  if (!wait) return client.connection->set_write_handler(nullptr);
-  client.connection->set_write_handler([this, &client](conn::Connection&) { send_on(client); });
+  wait_to_send(client, wait);
+}
+
+/// Sets whether the connection calls send_on() when it accepts output again.
+void NetworkServer::wait_to_send(Client& client, bool wait) {
+  if (wait == client.waits) return;
+  if (wait)
+    client.connection->set_write_handler([this, &client](conn::Connection&) { send_on(client); });
+  else
+    client.connection->set_write_handler(nullptr);
+  client.waits = wait;
 }
 
 /// The connection accepts output again.
@@ -311,6 +349,13 @@ void NetworkServer::value_released(Client& client) noexcept {
   } catch (const std::bad_alloc&) {
     // The client's next event drops it.
   }
+}
+
+void NetworkServer::drop_soon_if_finished(Client& client) {
+  if (client.done || !finished(client)) return;
+  done_.push_back(&client);
+  client.done = true;
+  wake();
 }
 
 void NetworkServer::drop(Client& client) {
@@ -383,6 +428,7 @@ void NetworkServer::arrive(Moving& moving, conn::ConnectionPtr connection) {
     const std::uint64_t id = client.session.id();
     client.connection = std::move(connection);
     client.connection->clear_handlers();  // removes those of the other loop
+    client.waits = false;
     client.session.join(server_);
     client.session.refer_to_values([this, &client] { value_released(client); });
     server_.sessions.emplace(id, &client.session);

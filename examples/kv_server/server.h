@@ -3,6 +3,10 @@
 // The network part: connects connections with sessions, on one loop or on several. It depends on no
 // transport; the URLs of --listen select them.
 
+#include <sys/types.h>
+
+#include <bit>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -43,14 +47,18 @@ class NetworkServer : private ae::Source {
 
  private:
   struct Moving;
-  struct Client {
-    Client(conn::ConnectionPtr from, Server& server);
-    conn::ConnectionPtr connection;
-    Session session;
+  struct Marks {          // all false for most clients, so that one comparison looks at all
     bool done = false;    ///< whether it is in done_
     bool busy = false;    ///< whether requests wait to be executed
     bool ended = false;   ///< whether the peer has ended its stream
     bool failed = false;  ///< whether the connection has failed
+    bool any() const noexcept { return std::bit_cast<std::uint32_t>(*this) != 0; }
+  };
+  struct Client : Marks {
+    Client(conn::ConnectionPtr from, Server& server);
+    conn::ConnectionPtr connection;
+    bool waits = false;  ///< whether output waits for the connection, which has a write handler
+    Session session;
   };
 
   static constexpr std::size_t kScratch = 64 * 1024;
@@ -60,12 +68,17 @@ class NetworkServer : private ae::Source {
   void arrive(Moving& moving, conn::ConnectionPtr connection);
   void watch(Client& client);
   void read(Client& client);
+  [[gnu::noinline]] void read_apart(Client& client);
+  [[gnu::noinline]] void read_nothing(Client& client, ssize_t size);
   void run(Client& client);
+  [[gnu::noinline]] void run_on(Client& client, Session::Progress progress);
   void continue_later(Client& client, Session::Progress progress);
   /// Sends what it can of the output: one write for all replies of a batch.
   void send(Client& client);
   void send_on(Client& client);
   void send_output(Client& client);
+  [[gnu::noinline]] void send_rest(Client& client);
+  [[gnu::noinline]] void wait_to_send(Client& client, bool wait);
   void send_values(Client& client);
   void value_released(Client& client) noexcept;
   bool finished(const Client& client) const {
@@ -76,11 +89,10 @@ class NetworkServer : private ae::Source {
   }
   /// A finished client is dropped soon, outside of its handlers.
   void drop_if_finished(Client& client) {
-    if (client.done || !finished(client)) return;
-    done_.push_back(&client);
-    client.done = true;
-    wake();
+    if (client.any() || client.session.stops() || stops_) [[unlikely]]
+      drop_soon_if_finished(client);
   }
+  [[gnu::noinline]] void drop_soon_if_finished(Client& client);
   void drop(Client& client);
   void begin_stop();
 

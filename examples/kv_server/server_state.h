@@ -168,9 +168,12 @@ class Server {
   /// Applies maxmemory-clients, of which each loop has the same part: closes clients, the largest
   /// first. Must not be called by a command.
   void limit_clients_memory() {
-    if (config.clients_memory_limit != 0 &&
-        buffer_bytes * config.loops > config.clients_memory_limit) [[unlikely]]
+    if (exceeds_clients_memory()) [[unlikely]]
       close_largest();
+  }
+  bool exceeds_clients_memory() const noexcept {
+    return config.clients_memory_limit != 0 &&
+           buffer_bytes * config.loops > config.clients_memory_limit;
   }
   /// The regular work, to be called ten times per second.
   void tick();

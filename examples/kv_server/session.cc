@@ -19,10 +19,6 @@ namespace {
 constexpr std::size_t kBatchOutput = 1 << 20;
 constexpr std::size_t kSignOfLife = 4096;
 
-std::unique_lock<std::mutex> locked(const Store& store, Shard& shard) {
-  return store.locked() ? std::unique_lock(shard.mutex) : std::unique_lock<std::mutex>();
-}
-
 }  // namespace
 
 Session::Session(Server& server, SessionInfo info)
@@ -62,7 +58,6 @@ const SessionInfo& Session::info() const {
 void Session::arrived(std::size_t size) {
   arriving_.commit(size);
   if (arriving_.missing() == 0) parser_.moved_to(arriving_.data());
-  bytes_in_ += size;
   server_->statistics.bytes_in += size;
 }
 
@@ -74,7 +69,6 @@ void Session::feed(std::string_view bytes) {
     bytes.remove_prefix(size);
   }
   input_.append(bytes);
-  bytes_in_ += bytes.size();
   server_->statistics.bytes_in += bytes.size();
 }
 
@@ -182,19 +176,41 @@ inline std::size_t Session::output_limit() const noexcept {
   return limit == 0 ? SIZE_MAX : limit;
 }
 
-Session::Progress Session::execute(std::size_t limit) {
-  if (closing_ || killed_) return Progress::kDone;
-  if (waiting_) return Progress::kWaits;
-  now_us_ = server_->now_us();
-  if (now_us_ < held_until_us_) return Progress::kHeld;
-  const bool begins = bytes_in_ == input_.size() + shown_.size();
-  if (begins && begins_with_tls()) [[unlikely]] {
-    server_->together.log_limited(fmt::format(
-        "{} {} speaks TLS; this port is plain: use a tls:// one", info().transport, info().peer));
-    ++server_->statistics.protocol_errors;
-    kill();
-    return Progress::kDone;
+/// The result of execute() for a session that must not run requests now; nullopt: it may.
+[[gnu::noinline]] std::optional<Session::Progress> Session::stopped() noexcept {
+  if (stops_.closing || stops_.killed) return Progress::kDone;
+  if (stops_.waiting) return Progress::kWaits;
+  stops_.held = stops_.held && now_us_ < held_until_us_;
+  return stops_.held ? std::optional(Progress::kHeld) : std::nullopt;
+}
+
+/// Whether a client that has sent no whole request yet may send one: its bytes are not those of
+/// TLS.
+[[gnu::noinline]] bool Session::may_begin() {
+  if (!begins_with_tls()) return true;
+  server_->together.log_limited(fmt::format(
+      "{} {} speaks TLS; this port is plain: use a tls:// one", info().transport, info().peer));
+  ++server_->statistics.protocol_errors;
+  kill();
+  return false;
+}
+
+/// Returns what execute() returns after a request that has ended the batch with `progress`.
+[[gnu::noinline]] Session::Progress Session::stopped_by_request(Progress progress) noexcept {
+  if (stops_.closing) {
+    input_.clear();
+    arriving_.end();
   }
+  return stops_.closing || stops_.killed ? Progress::kDone : progress;
+}
+
+Session::Progress Session::execute(std::size_t limit) {
+  now_us_ = server_->now_us();
+  if (stops_.any()) [[unlikely]] {
+    if (const auto progress = stopped()) return *progress;
+  }
+  if (!begun_ && !may_begin()) [[unlikely]]
+    return Progress::kDone;
   const std::size_t batch_limit = output_size() + kBatchOutput;
   Progress progress = Progress::kIdle;
   try {
@@ -218,6 +234,7 @@ Session::Progress Session::execute(std::size_t limit) {
         note_progress();
         break;
       }
+      begun_ = true;
       heard_ = 0;
       last_interaction_us_ = now_us_;
       if (result == RequestParser::Result::kError) {
@@ -239,17 +256,12 @@ Session::Progress Session::execute(std::size_t limit) {
           if (arriving_.active()) arriving_.end();
         }
       }
-      if (closing_ || killed_) break;
-      if (reply_.overflowed()) {
-        give_up_on_reader();
-        break;
-      }
-      if (waiting_) {
-        progress = Progress::kWaits;
-        break;
-      }
-      if (held_until_us_ > now_us_) {
-        progress = Progress::kHeld;
+      if (stops_.any() || reply_.overflowed()) [[unlikely]] {
+        if (stops_.closing || stops_.killed) break;
+        if (reply_.overflowed())
+          give_up_on_reader();
+        else
+          progress = stops_.waiting ? Progress::kWaits : Progress::kHeld;
         break;
       }
       if (++done >= limit || output_size() >= batch_limit) {
@@ -257,20 +269,17 @@ Session::Progress Session::execute(std::size_t limit) {
         break;
       }
     }
-    if (!shown_.empty() && !closing_ && !killed_) input_.append(shown_);
+    if (!shown_.empty() && !stops_.closing && !stops_.killed) input_.append(shown_);
   } catch (const std::bad_alloc&) {
     // There may be no memory even for an error reply. Only this client is closed.
     server_->together.log_limited(fmt::format("client {} closed: out of memory", id_));
-    killed_ = true;
+    stops_.killed = true;
   }
   shown_ = {};
   meter();
-  if (closing_) {
-    input_.clear();
-    arriving_.end();
-    return Progress::kDone;
-  }
-  return killed_ ? Progress::kDone : progress;
+  if (stops_.any()) [[unlikely]]
+    return stopped_by_request(progress);
+  return progress;
 }
 
 /// Moves the large argument's bytes out of shown_.
@@ -323,7 +332,7 @@ bool Session::wants_more(std::string_view input) {
 
 void Session::give_up_on_reader() noexcept {
   ++server_->statistics.output_limit_closed;
-  killed_ = true;
+  stops_.killed = true;
 }
 
 /// Limits a request of many arguments, each of which may be within its own limit.
@@ -334,7 +343,7 @@ void Session::check_query_limit() {
   server_->together.log_limited(
       fmt::format("client {} ({} {}) closed: a request of more than {} bytes", id_,
                   info().transport, info().peer, limit));
-  killed_ = true;
+  stops_.killed = true;
 }
 
 /// Whether the first bytes are those of a ClientHello: a handshake record of SSL 3.0 or TLS. They
@@ -347,20 +356,30 @@ bool Session::begins_with_tls() const noexcept {
 /// Replies the error for a request with an argument for which memory ran out.
 [[gnu::noinline]] void Session::lose_request() { reject(nullptr, "OOM out of memory"); }
 
-[[gnu::always_inline]] inline void Session::run(Arguments arguments) {
-  // Most clients repeat the same command, which is then found without a lookup.
-  const Command* command = last_command_;
-  if (command == nullptr || command->subcommand || !is_word(arguments[0], command->name))
-    command = find_command(arguments);
+/// The command of a request that repeats() is false for. Returns null after a reply that refuses
+/// the request.
+[[gnu::noinline]] const Command* Session::find(Arguments arguments) {
+  const Command* const command = find_command(arguments);
   if (command == nullptr) {
-    if (is_word(arguments[0], "host:") || is_word(arguments[0], "post")) {
-      return suspect("An HTTP request, perhaps forged in a browser, came from");
-    }
-    return reject(nullptr, unknown_command(arguments));
+    if (is_word(arguments[0], "host:") || is_word(arguments[0], "post"))
+      suspect("An HTTP request, perhaps forged in a browser, came from");
+    else
+      reject(nullptr, unknown_command(arguments));
+    return nullptr;
   }
   const auto count = static_cast<std::int64_t>(arguments.size());
-  if (command->arity > 0 ? count != command->arity : count < -command->arity) {
-    return reject(command, wrong_arity(*command));
+  if (command->arity > 0 ? count == command->arity : count >= -command->arity) return command;
+  reject(command, wrong_arity(*command));
+  return nullptr;
+}
+
+[[gnu::always_inline]] inline void Session::run(Arguments arguments) {
+  // Most clients repeat the same command, which is then found without a lookup.
+  const bool again = repeats(arguments);
+  const Command* command = last_command_;
+  if (!again) [[unlikely]] {
+    command = find(arguments);
+    if (command == nullptr) return;
   }
   if (!authenticated() && (command->flags & kNoAuth) == 0) {
     return reject(command, "NOAUTH Authentication required.");
@@ -368,7 +387,8 @@ bool Session::begins_with_tls() const noexcept {
   if ((command->flags & kDenyOom) != 0 && server_->out_of_memory()) {
     return reject(command, "OOM command not allowed when used memory > 'maxmemory'.");
   }
-  last_command_ = command;
+  if (!again) [[unlikely]]
+    remember(arguments, *command);
   const std::uint64_t errors_before = reply_.errors();
   const std::size_t output_before = output_.size();
   Call call{*server_, *this, *command, arguments, reply_, arriving_};
@@ -378,16 +398,34 @@ bool Session::begins_with_tls() const noexcept {
     } else {
       call.key = server_->store.key(arguments[1]);
       Shard& shard = server_->store.of(call.key);
-      const std::unique_lock<std::mutex> lock = locked(server_->store, shard);
-      const Growth growth(shard, server_->data_bytes);
       call.shard = &shard;
-      command->handler(call);
+      const auto serve = [&]() __attribute__((always_inline)) {
+        const Growth growth(shard, server_->data_bytes);
+        command->handler(call);
+      };
+      if (server_->store.locked()) [[unlikely]] {
+        const std::lock_guard lock(shard.mutex);
+        serve();
+      } else {
+        serve();
+      }
     }
   } catch (const std::bad_alloc&) {
     truncate_output(output_before);  // a partial reply would corrupt the stream
     reply_.error("OOM out of memory");
   }
   if (!std::exchange(parked_, false)) count_call(*command, errors_before);
+}
+
+/// Keeps the command of a request for repeats().
+[[gnu::noinline]] void Session::remember(Arguments arguments, const Command& command) noexcept {
+  const std::string_view word = arguments[0];
+  last_command_ = &command;
+  count_ = 0;
+  if (command.subcommand || word.size() > word_.size()) return;
+  count_ = arguments.size();
+  word_size_ = word.size();
+  std::copy_n(word.data(), word.size(), word_.data());
 }
 
 inline void Session::count_call(const Command& command, std::uint64_t errors_before) {
@@ -399,7 +437,7 @@ inline void Session::count_call(const Command& command, std::uint64_t errors_bef
 }
 
 void Session::finish_wait(const std::function<void(Call&)>& reply) {
-  waiting_ = false;
+  stops_.waiting = false;
   const std::uint64_t errors_before = reply_.errors();
   const std::size_t output_before = output_.size();
   Call call{*server_, *this, *last_command_, {}, reply_, arriving_};
@@ -431,7 +469,7 @@ void Session::protocol_error() {
   ++server_->statistics.protocol_errors;
   server_->together.log_limited(fmt::format("client {} ({} {}) closed: {}", id_, info().transport,
                                             info().peer, parser_.error()));
-  closing_ = true;
+  stops_.closing = true;
 }
 
 // --- called by commands and by the server -------------------------------------------------------
@@ -443,8 +481,8 @@ void Session::suspect(std::string_view why) {
 }
 
 void Session::kill() {
-  if (killed_) return;
-  killed_ = true;
+  if (stops_.killed) return;
+  stops_.killed = true;
   if (server_->session_killed) server_->session_killed(*this);
 }
 
@@ -462,6 +500,7 @@ bool Session::log_in(std::string_view user, std::string_view password) {
   // Two wrong passwords cost nothing; from then on each costs 100 ms, 200 ms ... 3.2 s.
   if (++failed_logins_ >= 3) {
     held_until_us_ = now_us_ + (std::int64_t{100'000} << std::min(failed_logins_ - 3, 5));
+    stops_.held = true;
   }
   return false;
 }

@@ -3,9 +3,12 @@
 // The session of one client, without I/O. The network part passes what it reads to show(), calls
 // execute(), and writes pending_output(); the session does not access the connection.
 
+#include <array>
+#include <bit>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,6 +18,7 @@
 #include "buffer.h"
 #include "reply_writer.h"
 #include "resp_parser.h"
+#include "same_bytes.h"
 #include "server_state.h"
 
 namespace kv {
@@ -45,9 +49,9 @@ class Session {
   // --- bytes -------------------------------------------------------------------------------------
   /// Where the next bytes go while a large argument is received: the value's memory. Empty:
   /// anywhere.
-  std::span<char> room() noexcept {
-    return arriving_.active() && arriving_.missing() != 0 ? arriving_.room() : std::span<char>();
-  }
+  std::span<char> room() noexcept { return has_room() ? arriving_.room() : std::span<char>(); }
+  /// Whether room() may return memory; if this is false, it does not.
+  bool has_room() const noexcept { return arriving_.missing() != 0; }
   /// Tells how many bytes were read into room().
   void arrived(std::size_t size);
   /// Passes bytes that were read elsewhere. They are parsed in place and belong to the caller again
@@ -55,7 +59,6 @@ class Session {
   /// passwords in it are overwritten after use.
   void show(std::string_view bytes) {
     shown_ = bytes;
-    bytes_in_ += bytes.size();
     server_->statistics.bytes_in += bytes.size();
   }
   /// Like show(), but copies the bytes. Throws std::bad_alloc.
@@ -109,9 +112,11 @@ class Session {
   /// Whether a request has arrived in part, or was not executed yet.
   bool midway() const noexcept { return waiting_input() != 0; }
   /// Whether the connection is to be closed once the output was sent.
-  bool wants_close() const noexcept { return closing_; }
+  bool wants_close() const noexcept { return stops_.closing; }
+  /// Whether no request runs now: it is to be closed, or waits for other loops or for time to pass.
+  bool stops() const noexcept { return stops_.any(); }
   /// Whether the connection is to be closed at once, whatever is pending.
-  bool killed() const noexcept { return killed_; }
+  bool killed() const noexcept { return stops_.killed; }
   void kill();
   /// Frees the memory of a killed session before its connection is closed.
   void drop_buffers() noexcept;
@@ -135,7 +140,7 @@ class Session {
   // --- moving to another loop --------------------------------------------------------------------
   /// Whether it may leave its loop: not while it waits for other loops or the connection holds
   /// values.
-  bool can_leave() const noexcept { return !waiting_ && !values_on_way(); }
+  bool can_leave() const noexcept { return !stops_.waiting && !values_on_way(); }
   /// Takes the session out of its server's counts, though not out of Server::sessions. Then join()
   /// or the destructor must follow.
   void leave() noexcept;
@@ -143,19 +148,38 @@ class Session {
   void join(Server& server) noexcept;
 
   // --- for command handlers ----------------------------------------------------------------------
-  void close_after_reply() noexcept { closing_ = true; }
+  void close_after_reply() noexcept { stops_.closing = true; }
   void set_resp_version(int version) noexcept { reply_.set_version(version); }
   bool log_in(std::string_view user, std::string_view password);
   /// Defers the reply to finish_wait(); no further request runs until then.
-  void begin_wait() noexcept { parked_ = waiting_ = true; }
-  void cancel_wait() noexcept { parked_ = waiting_ = false; }
+  void begin_wait() noexcept { parked_ = stops_.waiting = true; }
+  void cancel_wait() noexcept { parked_ = stops_.waiting = false; }
   /// `reply` writes the reply; its Call has no arguments.
   void finish_wait(const std::function<void(Call&)>& reply);
   /// Logs `why` and closes: the peer speaks another protocol.
   void suspect(std::string_view why);
 
  private:
+  /// Why no request runs; all false for most sessions, so that one comparison looks at all.
+  struct Stops {
+    bool closing = false, killed = false;
+    bool waiting = false;  ///< for other loops' answers
+    bool held = false;     ///< until held_until_us_
+    bool any() const noexcept { return std::bit_cast<std::uint32_t>(*this) != 0; }
+  };
+  std::optional<Progress> stopped() noexcept;
+  Progress stopped_by_request(Progress progress) noexcept;
+  bool may_begin();
   void run(std::span<const std::string_view> arguments);
+  const Command* find(std::span<const std::string_view> arguments);
+  void remember(std::span<const std::string_view> arguments, const Command& command) noexcept;
+  /// Whether these arguments, as those of the last request, are some of last_command_, as
+  /// remember() knows it.
+  bool repeats(std::span<const std::string_view> arguments) const noexcept {
+    const std::string_view word = arguments[0];
+    return arguments.size() == count_ && word.size() == word_size_ &&
+           same_bytes(word.data(), word_.data(), word.size());
+  }
   void count_call(const Command& command, std::uint64_t errors_before);
   void lose_request();
   void reject(const Command* command, std::string_view error);
@@ -196,10 +220,15 @@ class Session {
   RequestParser parser_;
   ReplyWriter reply_;
   const Command* last_command_ = nullptr;
+  /// The first argument of the last request, if that alone selects last_command_, and the number of
+  /// arguments, or 0. See repeats().
+  std::array<char, 16> word_{};
+  std::size_t word_size_ = 0, count_ = 0;
   std::int64_t now_us_;  ///< the time of the current batch
-  bool authenticated_ = false, closing_ = false, killed_ = false;
-  bool waiting_ = false;  ///< for other loops' answers
-  bool parked_ = false;   ///< the current request ends in finish_wait()
+  Stops stops_;
+  bool authenticated_ = false;
+  bool begun_ = false;   ///< whether the first request was parsed
+  bool parked_ = false;  ///< the current request ends in finish_wait()
   const std::int64_t created_us_;
   std::int64_t last_interaction_us_;
   std::int64_t held_until_us_ = 0;
@@ -210,7 +239,6 @@ class Session {
   std::int64_t untaken_at_us_ = 0;
   std::size_t metered_ = 0;  ///< the part of own_memory() counted in server_->buffer_bytes
   int failed_logins_ = 0;
-  std::uint64_t bytes_in_ = 0;
 };
 
 }  // namespace kv

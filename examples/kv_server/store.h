@@ -18,6 +18,8 @@
 #include <string_view>
 #include <vector>
 
+#include "same_bytes.h"
+
 namespace kv {
 
 struct HashSeed {
@@ -87,7 +89,7 @@ class alignas(64) Shard {
   Entry* find(const Key& key) noexcept {
     if (heads_.empty()) return nullptr;
     Entry* entry = *bucket(key.hash);
-    while (entry != nullptr && (entry->hash != key.hash || entry->key() != key.text))
+    while (entry != nullptr && !(entry->hash == key.hash && has_key(*entry, key.text)))
       entry = entry->next;
     return entry;
   }
@@ -106,6 +108,9 @@ class alignas(64) Shard {
   std::mutex mutex;
 
  private:
+  static bool has_key(const Entry& entry, std::string_view key) noexcept {
+    return entry.key_size == key.size() && same_bytes(entry.bytes(), key.data(), key.size());
+  }
   Entry** bucket(std::uint64_t hash) noexcept { return &heads_[hash & (heads_.size() - 1)]; }
   Entry** link_of(const Entry* entry) noexcept;
   void insert(Entry* entry);

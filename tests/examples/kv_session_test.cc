@@ -50,6 +50,55 @@ TEST_CASE("session: every request split at every byte gets identical replies", "
   }
 }
 
+TEST_CASE("session: a request like the last one gets the reply that it gets alone", "[kv]") {
+  const std::vector<std::vector<std::string>> requests{{"GET", "key"},
+                                                       {"get", "key"},
+                                                       {"gEt", "key"},
+                                                       {"GET"},
+                                                       {"GET", "a", "b"},
+                                                       {"GEX", "key"},
+                                                       {"GE", "key"},
+                                                       {"STRLEN", "key"},
+                                                       {"CLIENT", "ID"},
+                                                       {"CLIENT", "NO"},
+                                                       {"CLIENT"},
+                                                       {"client|id"},
+                                                       {"CONFIG", "GET", ""},
+                                                       {"PING"},
+                                                       {"PING", "x"},
+                                                       {"", "key"},
+                                                       {"a_name_longer_than_sixteen", "key"},
+                                                       {"MGET", "key"},
+                                                       {"MGET", "key", "a"}};
+  const auto alone = [](const std::vector<std::string>& arguments) {
+    Server server(test_clock);
+    Session session(server, info());
+    (void)call(session, {"SET", "key", "value"});
+    return call(session, arguments);
+  };
+  for (const auto& first : requests) {
+    for (const auto& second : requests) {
+      CAPTURE(first, second);
+      Server server(test_clock);
+      Session session(server, info());
+      (void)call(session, {"SET", "key", "value"});
+      REQUIRE(call(session, first) == alone(first));
+      REQUIRE(call(session, second) == alone(second));
+      REQUIRE(call(session, second) == alone(second));
+    }
+  }
+}
+
+TEST_CASE("session: values of any length are framed", "[kv]") {
+  Server server(test_clock);
+  Session session(server, info());
+  for (const std::size_t size : {0, 1, 9, 10, 11, 99, 100, 101, 1000, 12345}) {
+    const std::string value(size, 'v');
+    REQUIRE(call(session, {"SET", "key", value}) == "+OK\r\n");
+    REQUIRE(call(session, {"GET", "key"}) == kv_kit::bulk(value));
+  }
+}
+
 TEST_CASE("session: a million pipelined PINGs run in bounded turns", "[kv][hostile]") {
   Server server(test_clock);
   Session session(server, info());

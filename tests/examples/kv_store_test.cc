@@ -22,6 +22,19 @@ TEST_CASE("store: SipHash-1-3 gives its reference values", "[kv]") {
   }
 }
 
+TEST_CASE("store: texts of any length are compared whole", "[kv]") {
+  const std::string text = "0123456789abcdefghijklmnopqrstuv";
+  for (std::size_t size = 0; size <= text.size(); ++size) {
+    CAPTURE(size);
+    REQUIRE(kv::same_bytes(text.data(), text.substr(0, size).data(), size));
+    for (std::size_t at = 0; at < size; ++at) {
+      std::string other = text.substr(0, size);
+      ++other[at];
+      REQUIRE_FALSE(kv::same_bytes(text.data(), other.data(), size));
+    }
+  }
+}
+
 TEST_CASE("store: any sequence of operations leaves what a map would hold", "[kv][random]") {
   // Goal: no operation loses, duplicates or damages a key while tables grow. Method: random
   // operations from a printed seed; the oracle is a std::map.
