@@ -9,18 +9,35 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <aeconn.h>
 
+/* The clients and the listeners, which the program must close and free at its end. */
+struct client {
+  aeconn_conn* conn;
+  struct client *previous, *next;
+};
+static struct client clients = {NULL, &clients, &clients};
+enum { LISTENERS = 16 };
+static aeconn_listener* listeners[LISTENERS];
+
+static void end_client(struct client* client) {
+  client->previous->next = client->next;
+  client->next->previous = client->previous;
+  aeconn_close(client->conn);
+  free(client);
+}
+
 static void on_readable(void* context, aeconn_conn* conn);
 
 /* Called when there is room for the rest of the answer: reading goes on. */
 static void on_writable(void* context, aeconn_conn* conn) {
   aeconn_on_writable(conn, NULL, NULL);
-  if (aeconn_on_readable(conn, on_readable, context) != 0) aeconn_close(conn);
+  if (aeconn_on_readable(conn, on_readable, context) != 0) end_client(context);
 }
 
 static void on_readable(void* context, aeconn_conn* conn) {
@@ -30,15 +47,24 @@ static void on_readable(void* context, aeconn_conn* conn) {
   if (size > 0) size = aeconn_writev(conn, view.pieces, view.count);
   if (size > 0) aeconn_consume(conn, (size_t)size);
   if (size == 0 || (size < 0 && errno != EAGAIN)) {
-    aeconn_close(conn);
+    end_client(context);
   } else if (size < (ssize_t)view.size) {
     aeconn_on_readable(conn, NULL, NULL);
-    if (aeconn_on_writable(conn, on_writable, context) != 0) aeconn_close(conn);
+    if (aeconn_on_writable(conn, on_writable, context) != 0) end_client(context);
   }
 }
 
 static void on_accepted(void* context, aeconn_conn* conn) {
-  if (aeconn_on_readable(conn, on_readable, context) != 0) aeconn_close(conn);
+  struct client* client = malloc(sizeof *client);
+  (void)context;
+  if (client == NULL) {
+    aeconn_close(conn);
+    return;
+  }
+  *client = (struct client){conn, &clients, clients.next};
+  clients.next->previous = client;
+  clients.next = client;
+  if (aeconn_on_readable(conn, on_readable, client) != 0) end_client(client);
 }
 
 static int add(int poller, int fd) {
@@ -78,20 +104,22 @@ int main(int argc, char** argv) {
   sigaddset(&signals, SIGTERM);
   sigprocmask(SIG_BLOCK, &signals, NULL); /* before the library has threads */
   loop = aeconn_loop_new();
-  if (loop == NULL || argc < 2) {
-    fprintf(stderr, "usage: epoll-server URL...\n");
+  if (loop == NULL || argc < 2 || argc - 1 > LISTENERS) {
+    fprintf(stderr, "usage: epoll-server URL... (at most %d)\n", LISTENERS);
     goto end;
   }
   for (i = 1; i < argc; ++i) {
-    aeconn_listener* listener = aeconn_listen(loop, argv[i], on_accepted, NULL);
-    if (listener == NULL) {
+    listeners[i - 1] = aeconn_listen(loop, argv[i], on_accepted, NULL);
+    if (listeners[i - 1] == NULL) {
       fprintf(stderr, "epoll-server: %s\n", aeconn_error());
       goto end;
     }
-    printf("%s\n", aeconn_listener_url(listener, 0));
+    printf("%s\n", aeconn_listener_url(listeners[i - 1], 0));
   }
   if (fflush(stdout) == 0 && serve(loop, &signals) == 0) status = 0;
 end:
+  while (clients.next != &clients) end_client(clients.next);
+  for (i = 0; i < LISTENERS; ++i) aeconn_listener_free(listeners[i]); /* ignores NULL */
   aeconn_loop_free(loop);
   return status;
 }

@@ -25,6 +25,8 @@ compile() {  # COMPILER
   done
   "$1" -std=c11 -O1 -Wall -Wextra -Wpedantic -Werror -Ibindings/c examples/c/epoll_server.c \
     -o "$folder/$1-epoll" -L"$build" -laeconn-c || return 1
+  "$1" -std=c11 -O1 -Wall -Wextra -Wpedantic -Werror -Ibindings/c examples/c/proxy.c \
+    -o "$folder/$1-proxy" -L"$build" -laeconn-c || return 1
   "$1" -std=c11 -O1 -Wall -Wextra -Wpedantic -Werror -Ibindings/c examples/c/threaded_server.c \
     -o "$folder/$1-threads" -L"$build" -laeconn-c -pthread
 }
@@ -47,6 +49,99 @@ exchange() {  # COMPILER URL [SERVER]
   local status=$?
   kill "$server"; wait "$server" 2>/dev/null || status=1; server=''
   return $status
+}
+# With a client that stays, which the server has to close, and LeakSanitizer.
+leaks() { gcc -g -fsanitize=address "$@"; }
+staying() {  # URL SERVER
+  local line tries status
+  : >"$folder/out"
+  "$folder/leaks-$2" "$1" >"$folder/out" 2>&1 &
+  server=$!
+  for tries in $(seq 200); do
+    line=$(head -n 1 "$folder/out")
+    [ -n "$line" ] || ! kill -0 "$server" 2>/dev/null && break
+    sleep 0.05
+  done
+  timeout 60 python3 - "$line" "$server" <<'END'
+import os, signal, socket, sys
+host, port = sys.argv[1].split("://")[1].rsplit(":", 1)
+peer = socket.create_connection((host, int(port)))
+peer.sendall(b"hello")
+assert peer.recv(5) == b"hello"
+os.kill(int(sys.argv[2]), signal.SIGTERM)
+assert peer.recv(5) == b""
+END
+  status=$?
+  [ $status = 0 ] || kill "$server" 2>/dev/null
+  wait "$server" || status=1
+  server=''
+  cat "$folder/out"
+  return $status
+}
+# Through the proxy in front of an echo server: answers of a client that begins to read late, the
+# end of each direction, a client that aborts, a target that is gone, and the stop.
+proxy() {  # COMPILER URL-OF-THE-ECHO-SERVER
+  timeout 120 python3 - "$folder/$1-server" "$folder/$1-proxy" "$2" <<'END'
+import signal, socket, struct, subprocess, sys, threading, time
+
+def start(*command):
+    program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return program, program.stdout.readline().strip()
+
+def connect():
+    return socket.create_connection((host, int(port)), timeout=60)
+
+echo, target = start(sys.argv[1], sys.argv[3])
+proxy, url = start(sys.argv[2], "tcp://127.0.0.1:0", target)
+host, port = url.split("://")[1].rsplit(":", 1)
+try:
+    sent = bytes(range(256)) * 4096 * 32  # 32 MiB: more than all buffers on the way hold
+    peer = connect()
+    def send():
+        peer.sendall(sent)
+        peer.shutdown(socket.SHUT_WR)
+    sender = threading.Thread(target=send)
+    sender.start()
+    time.sleep(0.5)
+    assert sender.is_alive(), "a client that does not read is not stopped"
+    before = sum(map(int, open(f"/proc/{proxy.pid}/stat").read().split()[13:15]))
+    time.sleep(0.5)
+    after = sum(map(int, open(f"/proc/{proxy.pid}/stat").read().split()[13:15]))
+    assert after - before < 20, f"{after - before} ticks of CPU while nothing can move"
+    got = bytearray()
+    while part := peer.recv(1 << 20):
+        got += part
+    sender.join()
+    assert got == sent, f"{len(got)} bytes came back"
+    aborting = connect()
+    aborting.sendall(b"x")
+    assert aborting.recv(1) == b"x"
+    aborting.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    aborting.close()
+    last = connect()
+    last.sendall(b"last")
+    assert last.recv(4) == b"last"
+    echo.terminate()
+    assert echo.wait(60) == 0
+    assert last.recv(1) == b""
+    last.close()
+    gone = connect()
+    try:
+        assert gone.recv(1) == b"", "an answer of nobody"
+    except ConnectionResetError:
+        pass
+    gone.close()
+    waiting = connect()  # ends during the stop
+    proxy.send_signal(signal.SIGTERM)
+    waiting.close()
+    _, said = proxy.communicate(timeout=60)
+    assert "connect to" in said, said
+    assert proxy.returncode == 0, f"status {proxy.returncode}: {said}"
+finally:
+    for each in echo, proxy:
+        each.kill()
+        each.wait()
+END
 }
 sentence() {  # PROGRAM ARGUMENTS... EXPECTED
   local out
@@ -97,10 +192,21 @@ for compiler in gcc clang; do
   check "$compiler: an echo over tcp" exchange "$compiler" tcp://127.0.0.1:0
   check "$compiler: an echo over a Unix socket" exchange "$compiler" "unix://$folder/$compiler"
   check "$compiler: an echo of a program with a loop of its own" exchange "$compiler" tcp://127.0.0.1:0 epoll
+  check "$compiler: the proxy, over tcp and a Unix socket" proxy "$compiler" "unix://$folder/$compiler-echo"
 done
+case $(cat "$build/flags" 2>/dev/null) in
+  *-fsanitize*) ;; # its own run-time library reports
+  *)
+    check 'the programs compile with AddressSanitizer' compile leaks
+    check 'LeakSanitizer: the echo server frees all, with a client that stays' staying tcp://127.0.0.1:0 server
+    check 'LeakSanitizer: the server with its own loop, too' staying tcp://127.0.0.1:0 epoll
+    check 'LeakSanitizer: the client and the server' exchange leaks tcp://127.0.0.1:0
+    check 'LeakSanitizer: the proxy' proxy leaks "unix://$folder/leaks-echo" ;;
+esac
 check 'the server of docs/c-threads.md, its workers, ways of stopping and privileges' threads gcc
 check 'a wrong URL is one sentence' sentence "$folder/gcc-server" smoke://1 'smoke'
 check 'a wrong URL of the server with threads is one sentence' sentence "$folder/gcc-threads" - smoke://1 'smoke'
+check 'a wrong URL of the proxy is one sentence' sentence "$folder/gcc-proxy" smoke://1 smoke://2 'smoke'
 check 'a wrong URL of the server with its own loop is one sentence' sentence "$folder/gcc-epoll" smoke://1 'smoke'
 check 'a server that is not there is one sentence' sentence "$folder/gcc-client" tcp://127.0.0.1:1 'refused'
 echo "$passed passed, $failed failed"
