@@ -48,7 +48,9 @@ class AECONN_API ConnectionFacts {
   int fd() const noexcept;
   /// Address of this end: "10.0.0.1:6379", or the path of a Unix socket; "": unknown.
   std::string local_address() const;
-  std::string peer_address() const;  ///< address of the peer, in the format of local_address()
+  /// Address of the peer, in the format of local_address(). The client of an accepted connection
+  /// over a Unix socket or shm usually has no path: the result is then the path of the listener.
+  std::string peer_address() const;
   Address local_host_port() const;   ///< local_address() split into host and port
   Address peer_host_port() const;    ///< peer_address() split into host and port
   /// Writes this end's address to `to` as getsockname(2) would, also over rdma, whose connections

@@ -280,7 +280,9 @@ void aeconn_listener_pause(aeconn_listener* listener);
 void aeconn_listener_resume(aeconn_listener* listener);
 /* For a list of schemes: the ones not available when listening began, each with the reason. */
 void aeconn_listener_not_served(const aeconn_listener* listener, aeconn_fact_fn fn, void* context);
-/* Receives one sentence for each pending connection that did not become a connection. */
+/* Receives one sentence for each pending connection that did not become a connection, and one,
+ * "TLS files not read again, the old ones stay: ...", for each failure to read changed files
+ * (reload=auto). */
 typedef void (*aeconn_refused_fn)(void* context, const char* why);
 void aeconn_listener_on_refused(aeconn_listener* listener, aeconn_refused_fn fn, void* context);
 
@@ -392,7 +394,10 @@ int aeconn_on_failed(aeconn_conn* conn, aeconn_conn_fn fn, void* context);
 
 /* --- data ------------------------------------------------------------------------------------ */
 
-/* As read(2), write(2), readv(2) and writev(2), without their limits on count and size. */
+/* As read(2), write(2), readv(2) and writev(2), without their limits on count and size. ENOTCONN
+ * before the connection is established. After a write that failed, for example with EPIPE because
+ * the peer has closed, reading first returns the bytes that had arrived (with some transports also
+ * the end of the stream), then fails once with the same errno, and with ENOTCONN afterwards. */
 ssize_t aeconn_read(aeconn_conn* conn, void* buffer, size_t size);
 ssize_t aeconn_write(aeconn_conn* conn, const void* buffer, size_t size);
 ssize_t aeconn_readv(aeconn_conn* conn, const struct iovec* vectors, int count);
@@ -461,14 +466,17 @@ enum aeconn_state aeconn_get_state(const aeconn_conn* conn);
 /* Why it failed, in words; "" if it did not. It may be a failure that aeconn_read() has not
  * reported yet, since bytes are unread. Valid until the next call on the connection. */
 const char* aeconn_last_error(const aeconn_conn* conn);
-/* The same as errno: ECONNREFUSED, ETIMEDOUT; EIO if no errno matches; 0 if it did not fail. */
+/* The same as errno: ECONNREFUSED, ETIMEDOUT; EACCES if the peer's certificate was refused here,
+ * EPROTO if the peer refused ours; EIO if no errno matches; 0 if it did not fail. */
 int aeconn_last_errno(const aeconn_conn* conn);
 /* Name of the transport, "tls+rdma". */
 const char* aeconn_transport(const aeconn_conn* conn);
 /* A descriptor of this connection alone, or -1 (rdma, shm). For inspection only; do not poll it. */
 int aeconn_fd(const aeconn_conn* conn);
 /* As snprintf(3): returns the full length and writes as much as fits, NUL-terminated. For a path,
- * `host` is the path and `*port` is 0; `port` may be NULL. */
+ * `host` is the path and `*port` is 0; `port` may be NULL. The client of an accepted connection of
+ * unix or shm has no path: aeconn_peer() then gives the path of the listener, and
+ * aeconn_peer_sockaddr() gives an address that consists of the family alone. */
 size_t aeconn_local(const aeconn_conn* conn, char* host, size_t size, uint16_t* port);
 size_t aeconn_peer(const aeconn_conn* conn, char* host, size_t size, uint16_t* port);
 /* Store the addresses like getsockname(2) and getpeername(2), also over rdma, whose connections
