@@ -53,11 +53,11 @@ exchange() {  # COMPILER URL [SERVER]
 # With a client that stays, which the server has to close, and LeakSanitizer.
 leaks() { gcc -g -fsanitize=address "$@"; }
 staying() {  # URL SERVER
-  local line tries status
+  local line status
   : >"$folder/out"
   "$folder/leaks-$2" "$1" >"$folder/out" 2>&1 &
   server=$!
-  for tries in $(seq 200); do
+  for _ in $(seq 200); do
     line=$(head -n 1 "$folder/out")
     [ -n "$line" ] || ! kill -0 "$server" 2>/dev/null && break
     sleep 0.05
