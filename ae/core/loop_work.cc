@@ -74,9 +74,7 @@ bool LoopWork::serve_sources(bool after_events) {
     } else if (may_spin(after_events, visit)) {
       return false;
     }
-    // A source looks for its own work in arm(), but arm() of another one may have given it some.
-    if (visit.arm() && (visit.alone() || !visit.has_pending()) && !other_work_waiting())
-      return true;
+    if (visit.arm() && !visit.has_pending() && !other_work_waiting()) return true;
     idle.vetoed();
     // Work that arrived while arm() of the sources was called is served at once: polling the
     // descriptors first would cost more. The number of handlers is limited, so that descriptors are

@@ -47,8 +47,6 @@ class SourceList {
       if (--list_.visits_ == 0 && list_.has_removed_) list_.drop_removed();
     }
 
-    /// Whether the list has exactly one source.
-    bool alone() const noexcept { return list_.only_ != nullptr; }
     bool has_pending() {
       return until([](Source& source) { return source.has_pending(); });
     }

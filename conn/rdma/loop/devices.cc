@@ -144,12 +144,6 @@ void Devices::on_removed(ibv_context* cm_handle) {
 
 // --- freeing resources that are not needed any more ----------------------------------------------
 
-bool Devices::finds_to_clear() const noexcept {
-  for (const auto& context : contexts_)
-    if (context->lost() || context->has_parked()) return has_parked_to_release() || has_lost();
-  return false;
-}
-
 bool Devices::has_parked_to_release() const noexcept {
   return std::any_of(contexts_.begin(), contexts_.end(),
                      [](const auto& context) { return context->may_release_parked(); });

@@ -69,12 +69,17 @@ class Devices {
   void on_removed(ibv_context* cm_handle);
 
   // --- freeing resources that are not needed any more --------------------------------------------
-  /// True if release_parked() or drop_lost() has something to do. This is called several times in
-  /// each iteration, and is seldom true.
-  bool has_to_clear() const noexcept { return to_clear_ && finds_to_clear(); }
-  /// Destroys parked ids (rdma_cm ids that could not be destroyed when their connections ended) as
-  /// far as that does not block. With Most::kShare, stops when the time that the iteration allows
-  /// is used up.
+  /// Returns true if release_parked() or drop_lost() has something to do. Called several times in
+  /// each iteration, so the usual case, false, is fast.
+  bool has_to_clear() const noexcept {
+    if (!to_clear_) return false;
+    for (const auto& context : contexts_)
+      if (context->lost() || context->has_parked()) return has_parked_to_release() || has_lost();
+    return false;
+  }
+  /// Destroys those parked ids (rdma_cm ids that could not be destroyed when their connections
+  /// ended) whose destruction does not block. With Most::kShare, stops when the iteration's time
+  /// for such work is used up.
   void release_parked(IterationBudget& iteration, IterationBudget::Most most);
   /// Closes lost devices that are no longer in use. If many connections have used a device, freeing
   /// its memory may take several iterations.
@@ -109,7 +114,6 @@ class Devices {
   }
   bool poll_all();
   bool arm_all();
-  bool finds_to_clear() const noexcept;
   bool has_parked_to_release() const noexcept;
   bool has_lost() const noexcept;
   // Updates only_; call it when contexts_ has changed.
