@@ -172,8 +172,8 @@ class Closer {
   }
 
   ae::Mutex mutex_;
-  std::vector<int> passed_;            // descriptors of peers
-  std::vector<int> sockets_;           // connections with unread messages that contain descriptors
+  std::vector<int> passed_;   // descriptors of peers
+  std::vector<int> sockets_;  // connections with unread messages that contain descriptors
   // Number of descriptors in both lists, and of those that the thread is closing now.
   std::atomic<std::size_t> count_{0};
   bool running_ = false;

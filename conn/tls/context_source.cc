@@ -57,8 +57,8 @@ struct ContextTable::Slot final : ContextSource {
     return {static_cast<std::uint64_t>(SSL_CTX_sess_number(server)),
             static_cast<std::uint64_t>(SSL_CTX_sess_cache_full(server))};
   }
-  /// Returns whether connections use the present context. Those of clients hold the context alone, and not
-  /// this object.
+  /// Returns whether connections use the present context. Those of clients hold the context alone,
+  /// and not this object.
   bool has_connections() const {
     const std::lock_guard lock(mutex);
     return context.use_count() > 1;

@@ -40,7 +40,7 @@ class FileStamps {
  private:
   struct Stamp {
     std::uint64_t device = 0, inode = 0;
-    std::int64_t size = -1;                 // -1: there is no such file
+    std::int64_t size = -1;  // -1: there is no such file
     // Times in ns since 1970 of the last change of the contents, and of the contents or the inode.
     std::int64_t written = 0, changed = 0;
     bool operator==(const Stamp&) const = default;

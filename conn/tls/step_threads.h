@@ -40,7 +40,7 @@ class ThreadStep {
   virtual void step_over() noexcept = 0;  ///< called on the loop's thread, after run_step()
 
   Progress progress_ = Progress::kIdle;
-  const StepPool* pool_ = nullptr;                    // the pool to which the step was given last
+  const StepPool* pool_ = nullptr;  // the pool to which the step was given last
   // Neighbours in the list of steps that have the same progress_.
   ThreadStep *next_ = nullptr, *previous_ = nullptr;
 };

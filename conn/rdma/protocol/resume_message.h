@@ -41,7 +41,7 @@ struct ResumeMessage {
   Hello hello{};
   /// Number of the attempt; it increases with each request of a session.
   std::uint32_t generation = 0;
-  std::uint64_t session = 0;     ///< Grant::session
+  std::uint64_t session = 0;  ///< Grant::session
   /// Number of bytes of the peer's stream that the sender of this message has received. With
   /// kForget only the low 32 bits are sent, and the other bits are 0 here.
   std::uint64_t received = 0;

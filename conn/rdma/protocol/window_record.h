@@ -18,7 +18,7 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 struct WindowBuffer {
   std::byte* data = nullptr;
   std::uint32_t length = 0;
-  std::uint32_t key = 0;      ///< the rkey with which the peer may write into the memory
+  std::uint32_t key = 0;  ///< the rkey with which the peer may write into the memory
   /// Start of the memory as a remote address, for the peer's RDMA writes.
   std::uint64_t address = 0;
   /// For the caller, who can find the owner of the memory by it when the memory is returned; not
