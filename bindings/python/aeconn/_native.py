@@ -370,7 +370,7 @@ def is_of_file(url: str, error: OSError) -> bool:
                 number = why.errno
             else:
                 wrong = errno.ENOTDIR if key == "ca-dir" else errno.EISDIR
-                number = wrong if folder != (key == "ca-dir") else None
+                number = wrong if folder != (key == "ca-dir") else 0
             if number == error.errno:
                 return True
     return False
