@@ -165,8 +165,9 @@ class Sender {
   // Whether one request may be posted now without a look at anything but the staged bytes and the
   // stream. (Joined with | where that saves a branch.)
   bool may_post_straight() const noexcept {
-    return !(buffer_.wants_memory() | buffer_.was_short_of_room() | post_again_) &&
-           requests_.count() + flow::kControlSlots < limits_.requests &&
+    const int waits =
+        int{buffer_.wants_memory()} | int{buffer_.was_short_of_room()} | int{post_again_};
+    return waits == 0 && requests_.count() + flow::kControlSlots < limits_.requests &&
            requests_.posted() + 1 - requests_.last_signaled() < signal_every_;
   }
   std::uint32_t post_block_straight(ibv_qp* qp, ae::TimePoint now) noexcept;
