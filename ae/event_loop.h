@@ -84,14 +84,15 @@ using HookId = std::uint64_t;   ///< identifies a hook of one loop; never 0, not
 
 /// Work that no descriptor announces, or that a descriptor announces too late: bytes that are
 /// already decrypted, completions in a queue, connections with readable data that the kernel does
-/// not know of. The loop does not own sources: call remove_source() before the source is destroyed.
+/// not know of. The loop does not own sources. Call remove_source() before the source is destroyed, or
+/// at least destroy it on the loop's thread, which removes it. A source may outlive its loop.
 class AECONN_API Source {
  public:
   /// The source does not rest.
   Source() = default;
   Source(const Source&) = delete;
   Source& operator=(const Source&) = delete;
-  virtual ~Source() = default;
+  virtual ~Source();
 
   /// Whether the source has work to do now. While it has, the loop polls for events instead of
   /// sleeping.
@@ -123,8 +124,8 @@ class AECONN_API Source {
     if (!rests_) set_rests(true);
   }
   /// Ends what rest() began: this iteration, or the next one, calls the source's functions again.
-  /// Does nothing if the source does not rest. Does not wake a loop that sleeps below a host
-  /// program's loop: see EventLoop::nudge().
+  /// Does nothing if the source does not rest, or if its loop has ended. Does not wake a loop that
+  /// sleeps below a host program's loop: see EventLoop::nudge().
   void wake() noexcept {
     if (rests_) set_rests(false);
   }

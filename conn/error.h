@@ -44,6 +44,10 @@ struct Failure {
   /// `asked_wait`: how long the peer asked to wait before another attempt; 0: it did not ask.
   Failure(std::error_code why, std::string sentence, std::chrono::milliseconds asked_wait = {})
       : code(why), text(printable(std::move(sentence))), retry_after(asked_wait) {}
+  /// Creates a failure with the sentence of a set-up error and its code; EINVAL if it has none.
+  explicit Failure(const Error& error)
+      : Failure(error.code() ? error.code() : std::make_error_code(std::errc::invalid_argument),
+                error.what()) {}
 
   std::error_code code;  ///< an errno value or another category's code; empty: there is no failure
   std::string text;      ///< description of the failure for people, one sentence

@@ -5,9 +5,18 @@
 
 namespace ae { inline namespace AECONN_ABI {
 
+Source::~Source() {
+  if (list_ != nullptr) list_->remove(*this);
+}
+
 void Source::set_rests(bool rests) noexcept {
   rests_ = rests;
   if (list_ != nullptr) list_->changed();
+}
+
+SourceList::~SourceList() {
+  for (Source* const source : sources_)
+    if (source != nullptr) source->list_ = nullptr;
 }
 
 void SourceList::add(Source& source) {

@@ -18,6 +18,8 @@ class SourceList {
  public:
   /// `core` is told when there are more sources to visit, so that a settled loop visits them.
   explicit SourceList(LoopCore& core) noexcept : core_(core) {}
+  /// The sources left in the list may outlive it: they are then in no loop.
+  ~SourceList();
   SourceList(const SourceList&) = delete;
   SourceList& operator=(const SourceList&) = delete;
 

@@ -19,7 +19,6 @@
 #include "conn/core/in_place_state.h"
 #include "conn/kit/errno_of.h"
 #include "conn/kit/interruption.h"
-#include "conn/kit/mistake.h"
 #include "conn/kit/probes.h"
 
 namespace conn { inline namespace AECONN_ABI {
@@ -87,7 +86,7 @@ void Connection::connect(const Endpoint& to, Handler done) {
       c.type_.check(to);
       c.carrier_->connect(to);
     } catch (const Error& error) {
-      c.fail(mistake(error));
+      c.fail(Failure(error));
       RefusedAttempt::report(c, c.set_->ready(*c.loop_));
     }
   } catch (const std::bad_alloc&) {
@@ -124,7 +123,7 @@ bool Connection::connect_blocking(const Endpoint& to, ae::Duration timeout) {
       c.type_.check(to);
       return c.wait_to_connect(to, deadline_after(timeout));
     } catch (const Error& error) {
-      c.fail(mistake(error));
+      c.fail(Failure(error));
     }
   } catch (const std::bad_alloc&) {
     c.fail(out_of_memory());

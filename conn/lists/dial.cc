@@ -6,7 +6,6 @@
 #include <new>
 #include <utility>
 
-#include "conn/kit/mistake.h"
 #include "conn/lists/time_left.h"
 
 namespace conn { inline namespace AECONN_ABI {
@@ -124,7 +123,7 @@ void Dial::start(std::size_t index) noexcept {
       attempt.connection = attempt.candidate.type->create(loop_);
       attempt.connection->connect(to, [this, index](Connection&) { connected(index); });
     } catch (const Error& error) {
-      Failure why = mistake(error);
+      Failure why = Failure(error);
       const SkipReason kind = kind_of(why.code);
       fail(index, kind, std::move(why));
     }

@@ -9,7 +9,6 @@
 #include "conn/core/connection_set.h"
 #include "conn/core/make_connection.h"
 #include "conn/kit/defaults.h"
-#include "conn/kit/mistake.h"
 #include "conn/lists/list_carrier.h"
 
 namespace conn { inline namespace AECONN_ABI {
@@ -262,7 +261,7 @@ std::vector<Skipped> FallbackType::listen_on_each(
         // With port 0 the first transport chooses a port, which may be in use for a later
         // transport. All transports then try again with another port.
         again = again || (!short_cut && place.port != endpoint.port && attempt < kPortTries);
-        missing[i] = {candidate.scheme, SkipReason::kOther, mistake(error)};
+        missing[i] = {candidate.scheme, SkipReason::kOther, Failure(error)};
       }
     };
     for (const bool short_cut : {false, true}) {
@@ -301,7 +300,7 @@ std::vector<Capacity> FallbackType::capacity(const Endpoint& endpoint,
       for (Capacity& each : candidate.type->capacity(candidate.to, connections))
         all.push_back(std::move(each));
     } catch (const Error& error) {
-      missing.push_back({candidate.scheme, SkipReason::kOther, mistake(error)});
+      missing.push_back({candidate.scheme, SkipReason::kOther, Failure(error)});
     }
   }
   if (all.empty())

@@ -12,7 +12,6 @@
 #include "conn/core/connection_core.h"
 #include "conn/fallback_type.h"
 #include "conn/kit/interruption.h"
-#include "conn/kit/mistake.h"
 #include "conn/lists/time_left.h"
 
 namespace conn { inline namespace AECONN_ABI {
@@ -143,7 +142,7 @@ void ListCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
           failed.kind = kind_of(failed.why.code);
         }
       } catch (const Error& error) {
-        failed.why = mistake(error);
+        failed.why = Failure(error);
         failed.kind = kind_of(failed.why.code);
       }
       // This call is outside the try block: if the program's on_fallback() handler throws an Error,

@@ -130,7 +130,7 @@ void LinkedCarrier::on_immediate(std::uint32_t length) {
   }
   // All other messages. Not inlined, so that the path above need not save the registers that this
   // needs.
-  [this](std::uint32_t bytes) __attribute__((noinline)) {
+  const auto on_other = [this](std::uint32_t bytes) __attribute__((noinline)) {
     // The first message may come before rdma_cm has read the peer's last handshake message, so the
     // connection is established here too.
     if (link_.stage.phase() == Phase::kAccepting) on_set_up();
@@ -144,8 +144,8 @@ void LinkedCarrier::on_immediate(std::uint32_t length) {
     if (link_.sender.queue().staged() != 0 || stream.outbound().end().finish_is_due())
       link_.state().want_flush(*this);  // the peer may have free receives again
     update_ready();
-  }
-  (length);
+  };
+  on_other(length);
 }
 
 void LinkedCarrier::on_message(std::span<const std::byte> bytes) {
@@ -225,7 +225,7 @@ void LinkedCarrier::post_due() noexcept {
   if (ending_.at() == EndStep::kNone && posting_.post_straight(host())) [[likely]]
     return;
   // All that does not go straight. Not inlined, for the same reason as in on_immediate().
-  [this]() __attribute__((noinline)) {
+  const auto post_others = [this]() __attribute__((noinline)) {
     if (!link_.stage.open() || ending_.at() == EndStep::kStreamOver) return;
     try {
       if (link_.stage.phase() == Phase::kResending) recovery_->resend();
@@ -239,8 +239,8 @@ void LinkedCarrier::post_due() noexcept {
     } catch (const std::exception&) {
       end_with(out_of_memory());
     }
-  }
-  ();
+  };
+  post_others();
 }
 
 // --- reading by the user -------------------------------------------------------------------------

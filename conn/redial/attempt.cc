@@ -81,8 +81,7 @@ void Redial::Attempt::dial() {
                                      owner_.enter([&] { dialled(std::move(connection)); });
                                    });
   } catch (const Error& error) {
-    const std::error_code& code = error.code();
-    end_ = {code ? code : std::make_error_code(std::errc::invalid_argument), error.what()};
+    end_ = Failure(error);
     timer_.set(0ms);
   }
 }

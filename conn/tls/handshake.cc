@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "conn/kit/interruption.h"
-#include "conn/kit/mistake.h"
 #include "conn/setup_trace.h"
 #include "conn/tls/loop_state.h"
 #include "conn/tls/type.h"
@@ -67,7 +66,7 @@ Failure Handshake::prepare(const Endpoint& to) {
     session_.take(type_.below_.create(shared_.loop()), std::move(context));
     return {};
   } catch (const Error& error) {
-    return mistake(error);
+    return Failure(error);
   }
 }
 
@@ -90,7 +89,7 @@ void Handshake::below_connected() {
       start(Role::kClient);
       return {};
     } catch (const Error& error) {
-      return mistake(error);
+      return Failure(error);
     }
   });
   if (why) {
@@ -286,7 +285,7 @@ Failure Handshake::run(const Endpoint& to, ae::TimePoint deadline) {
   try {
     session_.make_engine(Role::kClient, peer_name_);
   } catch (const Error& error) {
-    return mistake(error);
+    return Failure(error);
   }
   Engine& engine = session_.engine();
   deadline = std::min(deadline, now() + settings.handshake_timeout);

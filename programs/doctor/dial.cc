@@ -11,7 +11,6 @@
 #include <cstring>
 
 #include "ae/libev_loop.h"
-#include "conn/kit/mistake.h"
 #include "conn/setup_trace.h"
 
 namespace doctor {
@@ -171,7 +170,7 @@ Dialled dial(const conn::Registry& registry, const conn::Endpoint& to, ae::Durat
   try {
     connection = registry.create(loop, to);
   } catch (const conn::Error& error) {  // e.g. rdma without devices or libraries
-    dialled.failure = conn::mistake(error);
+    dialled.failure = conn::Failure(error);
     dialled.steps.push_back({"connect", 0, false});
     return dialled;
   }

@@ -285,6 +285,26 @@ TEST_CASE("event loop: of a source that rests it calls no function", "[ae]") {
   for (TestSource* const source : {&one, &two, &three}) loop.remove_source(*source);
 }
 
+TEST_CASE("event loop: a source and its loop may be destroyed in either order", "[ae]") {
+  std::string journal;
+  auto source = std::make_unique<TestSource>(&journal, '1');
+  {
+    AnyLoop loop;
+    source->rest();
+    loop.add_source(*source);
+  }
+  source->wake();
+  source->rest();
+  AnyLoop other;
+  other.add_source(*source);
+  source->wake();
+  other.process_events(kPoll);
+  CHECK(journal == "1p 1f ");
+  source.reset();
+  other.process_events(kPoll);
+  CHECK(journal == "1p 1f ");
+}
+
 TEST_CASE("event loop: a source that wakes in a handler is called before the sleep", "[ae]") {
   AnyLoop loop;
   TestSource source(nullptr);

@@ -130,7 +130,10 @@ try:
             assert gone.recv(1) == b"", "an answer of nobody"
     except ConnectionResetError:  # of connect(), too, if the proxy aborts early
         pass
+    echo, _ = start(sys.argv[1], sys.argv[3])
     waiting = connect()  # ends during the stop
+    waiting.sendall(b"waiting")
+    assert waiting.recv(7, socket.MSG_WAITALL) == b"waiting"
     proxy.send_signal(signal.SIGTERM)
     waiting.close()
     _, said = proxy.communicate(timeout=60)

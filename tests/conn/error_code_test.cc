@@ -10,7 +10,6 @@
 
 #include "conn/error.h"
 #include "conn/failure_kind.h"
-#include "conn/kit/coded_error.h"
 #include "conn/tcp/tcp_type.h"
 #include "tests/support/any_loop.h"
 #include "tests/support/catch.h"
@@ -25,7 +24,7 @@ using conn::Error;
 TEST_CASE("error: without a cause there is no code, and EINVAL for a connection", "[conn][error]") {
   const Error error("option colour: there\nis none");
   CHECK_FALSE(error.code());
-  const conn::Failure why = conn::mistake(error);
+  const conn::Failure why(error);
   CHECK(why.code == std::errc::invalid_argument);
   CHECK(why.text == "option colour: there?is none");
 }
@@ -36,16 +35,8 @@ TEST_CASE("error: the code of the cause stays", "[conn][error]") {
   CHECK(std::string(error.what()) == "open?a file: Too many open files");
   const Error copy = error;
   CHECK(copy.code() == error.code());
-  CHECK(conn::mistake(copy).code == std::errc::too_many_files_open);
-  CHECK(conn::mistake(copy).text == error.what());
-}
-
-TEST_CASE("error: CodedError is another name of it", "[conn][error]") {
-  try {
-    throw conn::CodedError(std::make_error_code(std::errc::address_in_use), "in use");
-  } catch (const Error& error) {
-    CHECK(error.code() == std::errc::address_in_use);
-  }
+  CHECK(conn::Failure(copy).code == std::errc::too_many_files_open);
+  CHECK(conn::Failure(copy).text == error.what());
 }
 
 TEST_CASE("error: a descriptor that cannot be taken over has its code", "[conn][error]") {

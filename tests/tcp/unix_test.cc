@@ -18,7 +18,7 @@
 #include <thread>
 
 #include "conn/error.h"
-#include "conn/kit/coded_error.h"
+#include "conn/error.h"
 #include "conn/tcp/socket.h"
 #include "tests/support/catch.h"
 #include "tests/support/raw_socket.h"
@@ -544,7 +544,7 @@ TEST_CASE("unix: a group that the process may not give leaves no file", "[unix]"
       const std::string text = error.what();
       const bool clear = text.starts_with("unix://" + place.path) &&
                          text.find("must belong to the group") != std::string::npos;
-      const bool coded = conn::mistake(error).code == std::errc::operation_not_permitted;
+      const bool coded = conn::Failure(error).code == std::errc::operation_not_permitted;
       _exit(!clear ? 3 : fs::exists(place.path) ? 4 : !coded ? 5 : 0);
     }
     _exit(1);

@@ -89,20 +89,22 @@ class QueuePairUsers {
     put({qp_number, user, user->receives()});
   }
   void remove(std::uint32_t qp_number) noexcept {
-    Owner* hole = const_cast<Owner*>(find_slot(qp_number));
-    if (hole->user == nullptr) return;
+    const std::size_t hole = find_slot(qp_number);
+    if (slots_[hole].user == nullptr) return;
     --count_;
-    *hole = {};
+    slots_[hole] = {};
     // Puts the owners behind the slot that is now free into their places anew, so that searches
     // still find them.
-    for (std::size_t at = next(index_of(*hole)); slots_[at].user != nullptr; at = next(at)) {
+    for (std::size_t at = next(hole); slots_[at].user != nullptr; at = next(at)) {
       --count_;
       put(std::exchange(slots_[at], {}));
     }
   }
   /// Returns the owner of this queue pair; its `user` is null if the queue pair has been destroyed.
   /// The reference is valid until add() or remove() is called.
-  const Owner& find_owner(std::uint32_t qp_number) const noexcept { return *find_slot(qp_number); }
+  const Owner& find_owner(std::uint32_t qp_number) const noexcept {
+    return slots_[find_slot(qp_number)];
+  }
   /// Returns the owner of this queue pair; null if the queue pair has been destroyed.
   QueuePairUser* find(std::uint32_t qp_number) const noexcept { return find_owner(qp_number).user; }
   std::size_t size() const noexcept { return count_; }
@@ -127,21 +129,18 @@ class QueuePairUsers {
   }
 
  private:
-  // Returns the slot with this number, or the free slot in which it is to be put.
-  const Owner* find_slot(std::uint32_t qp_number) const noexcept {
+  // Returns the index of the slot with this number, or of the free slot in which it is to be put.
+  std::size_t find_slot(std::uint32_t qp_number) const noexcept {
     std::size_t at = (qp_number * kSpread) >> shift_;
     for (;; at = next(at)) {
       const Owner& slot = slots_[at];
       if (slot.qp_number == qp_number || slot.user == nullptr) [[likely]]
-        return &slot;
+        return at;
     }
   }
   std::size_t next(std::size_t at) const noexcept { return (at + 1) & (slots_.size() - 1); }
-  std::size_t index_of(const Owner& slot) const noexcept {
-    return static_cast<std::size_t>(&slot - slots_.data());
-  }
   void put(const Owner& owner) noexcept {
-    Owner& slot = *const_cast<Owner*>(find_slot(owner.qp_number));
+    Owner& slot = slots_[find_slot(owner.qp_number)];
     if (slot.user == nullptr) ++count_;
     slot = owner;
   }
