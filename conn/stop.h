@@ -9,11 +9,11 @@
 //   loop.run();
 //   return stop.status();
 //
-// At the first signal the Stop destroys the listeners and notifies the sessions, each of which must
-// end once it has answered the request in progress. When the last of their connections has ended,
-// the Stop ends the loops. At a second signal, or when its time limit has passed, it aborts the
-// connections that are left. It does not wait for connections that the program itself has opened
-// with connect().
+// At the first signal the Stop has the listeners accept the connections that have arrived, destroys
+// the listeners, and notifies the sessions, each of which must end once it has answered the request
+// in progress. When the last of their connections has ended, the Stop ends the loops. At a second
+// signal, or when its time limit has passed, it aborts the connections that are left. It does not
+// wait for connections that the program itself has opened with connect().
 //
 // Sessions learn of the stop by co::Stream::next_request(), by a StopHook, or by Stopping::begun()
 // (conn/stopping.h). docs/server.md shows how.
@@ -43,7 +43,7 @@ class AECONN_API Stop {
   /// The phases of a stop, in the order in which they follow each other.
   enum class Phase : std::uint8_t {
     kServing,   ///< no signal has arrived, and request() was not called
-    kDraining,  ///< the server does not listen any more; sessions end
+    kDraining,  ///< the server accepts what has arrived, then does not listen; sessions end
     kEnded,     ///< no session is left, or the remaining connections have been aborted
   };
   /// Limits of a Stop, and what it calls. The functions run on the thread of the controlling loop.
@@ -88,11 +88,15 @@ class AECONN_API Stop {
   ~Stop();
 
   /// Takes ownership of a listener, and destroys it when the stop begins, or at once if the stop
-  /// has begun. This also destroys the listener's accept handler: if the handler owns the sessions,
-  /// pass it through keep(). Connections whose set-up is not complete end with the listener, and
-  /// are not counted. A listener of one loop must be added on the loop's thread, and only to the
-  /// Stop of that loop; a ListenerGroup may be added on any thread. A co::Acceptor (conn/co.h) on
-  /// one of the loops need not be added: it closes by itself when the stop begins.
+  /// has begun. Before it destroys listeners, their accept handlers get the connections that are in
+  /// the backlogs of the loops that serve, whoever owns the listener: as far as max-connections
+  /// allows, and within one second, or half of the limit if that is less. A listener that is paused
+  /// then accepts none. A connection that arrives while its listener is being destroyed is reset.
+  /// Destroying a listener also destroys its accept handler: if the handler owns the sessions, pass
+  /// it through keep(). Connections whose set-up is not complete end with the listener, and are not
+  /// counted. A listener of one loop must be added on the loop's thread, and only to the Stop of
+  /// that loop; a ListenerGroup may be added on any thread. A co::Acceptor (conn/co.h) on one of the
+  /// loops need not be added: it closes by itself when the stop begins.
   void add(ListenerPtr listener);
   /// Returns an accept handler, for a listener on a loop of this thread, that calls `handler`.
   /// `handler`, and with it the sessions that it owns, lives as long as this object. Throws

@@ -84,6 +84,11 @@ class AECONN_API Stopping final : public ae::LoopLocal {
     /// Number of bytes in the output of these connections that had not left this machine.
     std::uint64_t bytes = 0;
   };
+  /// Accepts the connections that have arrived on this loop, in several iterations, with the
+  /// handlers of their listeners. Then calls `done` once, from the loop; at the latest in the
+  /// iteration after `until`. begin(), cut() and end() stop it, without the call. A listener that
+  /// is paused now accepts nothing. Throws std::bad_alloc, in which case nothing has begun.
+  void accept_arrived(ae::TimePoint until, std::function<void()> done);
   /// Begins the stop: notifies the watchers, and calls `drained` once, from the loop, when no
   /// served connection is left (ConnectionSet::served()). Throws std::bad_alloc if there is no
   /// memory; nothing has begun then. If watchers throw, throws the first of these exceptions after
@@ -102,6 +107,8 @@ class AECONN_API Stopping final : public ae::LoopLocal {
  private:
   class End;
   void tell();
+  bool accept_some();
+  void stop_accepting() noexcept;
 
   ae::EventLoop& loop_;
   ConnectionSet& connections_;
@@ -112,6 +119,10 @@ class AECONN_API Stopping final : public ae::LoopLocal {
   ae::TimerId timer_ = 0;          // calls drained_ once no served connection is left; 0: not set
   std::vector<std::shared_ptr<const AcceptHandler>> kept_;
   std::unique_ptr<End> end_;  // destroys the handlers in kept_ just before the loop ends
+  std::function<void()> accepted_;  // passed to accept_arrived(); empty after the call
+  ae::TimePoint accept_until_{};   // when accepting ends at the latest
+  ae::TimerId accept_timer_ = 0;  // calls accept_some(); 0: not set
+  bool accepts_first_ = false;    // true until the first iteration that accepts
 };
 
 }}  // namespace conn

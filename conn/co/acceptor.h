@@ -46,7 +46,8 @@ class Next final : public Wait {
 /// is full, the acceptor pauses its listener, and further connections stay in the listener's own
 /// backlog. Destroying the acceptor stops listening; a waiting next() then resumes from the loop
 /// with an empty stream. Streams that next() has returned stay open. An acceptor must not be used
-/// after the loop's end. When the server stops (conn/stop.h), the acceptor calls close() itself.
+/// after the loop's end. When the server stops (conn/stop.h), the listener accepts what is in its
+/// backlog, and the acceptor calls close() itself.
 class Acceptor : private StopWatcher {
  public:
   /// Default maximum number of accepted connections in the queue.

@@ -15,12 +15,15 @@ AcceptorBase::AcceptorBase(const ConnectionType& type, ReadyList& ready, unsigne
       ready_(ready),
       batch_(batch) {
   accepted_.set(std::move(accepted));
-  ConnectionSet::of(loop_).add_last(*this);
+  ConnectionSet& set = ConnectionSet::of(loop_);
+  set.add_last(*this);
+  set.add(static_cast<ArrivalSource&>(*this));
 }
 
 void AcceptorBase::stop(bool loop_ends) noexcept {
   if (std::exchange(stopped_, true)) return;
   stop_watching();
+  leave_list();
   unqueue();
   on_stop(loop_ends);
   port_.reset();
@@ -87,6 +90,12 @@ std::size_t AcceptorBase::run_ready() {
     }
   }
   return begun + handed;
+}
+
+/// What waits is handed over by run_ready(), in each iteration.
+bool AcceptorBase::accept_arrived(bool first) {
+  if (first) awaited_ = !paused_;
+  return stopped_ || !awaited_ || (done_.empty() && arrivals_.empty());
 }
 
 void AcceptorBase::hand_over(ConnectionPtr connection) {

@@ -14,6 +14,7 @@
 #include "ae/abi.h"
 #include "ae/core/handler_slot.h"
 #include "ae/event_loop.h"
+#include "conn/core/arrival_source.h"
 #include "conn/core/connection_set.h"
 #include "conn/core/pending_connection.h"
 #include "conn/core/refusals.h"
@@ -26,7 +27,10 @@ namespace conn { inline namespace AECONN_ABI {
 /// its handlers runs while it is paused, nor inside another of its handlers (in a nested iteration
 /// of the loop). A handler may destroy the listener: this object then lives on until the handler
 /// has returned. To be used on the loop's thread.
-class AECONN_API AcceptorBase : public ae::Deferred, public ReadyItem, private LoopEndWatcher {
+class AECONN_API AcceptorBase : public ae::Deferred,
+                                public ReadyItem,
+                                private LoopEndWatcher,
+                                private ArrivalSource {
  public:
   /// Accepts connections of `type` on the loop of `ready`, a list that exists until the end of the
   /// loop. In one iteration it begins the set-up of at most `batch` pending connections, and passes
@@ -99,6 +103,7 @@ class AECONN_API AcceptorBase : public ae::Deferred, public ReadyItem, private L
     ~Then() { acceptor.go_on(); }
   };
   void on_loop_end() noexcept override { stop(true); }
+  bool accept_arrived(bool first) override;
   void stop(bool loop_ends) noexcept;
   void go_on() noexcept;
   void admit(PendingConnectionPtr arrival);
@@ -116,6 +121,7 @@ class AECONN_API AcceptorBase : public ae::Deferred, public ReadyItem, private L
   // Established connections that wait for the accept handler.
   std::deque<ConnectionPtr> done_;
   bool paused_ = false, stopped_ = false;
+  bool awaited_ = false;  // whether the stop of the server waits for those that have arrived
 };
 
 /// Stops an acceptor, and destroys it once none of its handlers is executing.

@@ -126,6 +126,36 @@ void ConnectionSet::add_last(LoopEndWatcher& watcher) noexcept {
   *end = &watcher;
 }
 
+void ConnectionSet::add(ArrivalSource& source) noexcept {
+  source.next_ = sources_;
+  source.link_ = &sources_;
+  if (sources_ != nullptr) sources_->link_ = &source.next_;
+  sources_ = &source;
+}
+
+bool ConnectionSet::accept_arrived(bool first) {
+  if (accepting_) return false;
+  struct Now {
+    explicit Now(bool& its_flag) : flag(its_flag) { flag = true; }
+    Now(const Now&) = delete;
+    Now& operator=(const Now&) = delete;
+    ~Now() { flag = false; }
+    bool& flag;
+  } const now(accepting_);
+  ++round_;
+  bool all = true;
+  for (ArrivalSource* each = sources_; each != nullptr;) {
+    if (each->round_ == round_) {
+      each = each->next_;
+      continue;
+    }
+    each->round_ = round_;
+    all = each->accept_arrived(first) && all;
+    each = sources_;  // handlers may have removed any of them
+  }
+  return all;
+}
+
 void ConnectionSet::loop_ends() noexcept {
   while (watchers_ != nullptr) {
     LoopEndWatcher& watcher = *watchers_;

@@ -14,6 +14,7 @@
 #include "ae/abi.h"
 #include "ae/event_loop.h"
 #include "conn/connection_type.h"
+#include "conn/core/arrival_source.h"
 #include "conn/error.h"
 
 namespace conn { inline namespace AECONN_ABI {
@@ -71,6 +72,13 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   /// Notifies the watchers that the loop ends. The destructor of a transport's per-loop state must
   /// call it first, because that state may be destroyed before this set.
   void loop_ends() noexcept;
+  /// Adds an object that accepts connections on this loop, without owning it, until it leaves the
+  /// list or is destroyed. It must not be in any list.
+  void add(ArrivalSource& source) noexcept;
+  /// Calls ArrivalSource::accept_arrived() once for each source of the list, the latest first.
+  /// Returns whether all connections that have arrived are accepted. False if it is called in a
+  /// handler that another call of it runs. Throws the exceptions of accept handlers.
+  bool accept_arrived(bool first);
   /// Called when the loop ends: sends the output that write() has accepted, and blocks for at most
   /// the time of option end-linger. Serves all connections of all types together, except those that
   /// a child of fork() has inherited. Only the first call has an effect.
@@ -139,6 +147,9 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   std::unique_ptr<ReadyHandlers> ready_;
   // A map, because counters() returns references that must stay valid.
   std::map<const ConnectionType*, Kind> kinds_;
+  ArrivalSource* sources_ = nullptr;
+  std::uint64_t round_ = 0;  // number of calls of accept_arrived()
+  bool accepting_ = false;   // whether accept_arrived() is on the stack
 };
 
 }}  // namespace conn

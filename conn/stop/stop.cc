@@ -4,6 +4,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <mutex>
@@ -21,6 +22,10 @@ namespace {
 /// Signals that arrive within this time after the first one count as the same request, because
 /// timeout(1) and terminals send a signal both to a process and to its process group.
 constexpr ae::Duration kSameRequest = std::chrono::milliseconds(100);
+/// How long the loops may take to accept the connections that have arrived before the stop. They
+/// need so long only if a handler waits, or descriptors are missing. Half of the limit if that is
+/// less.
+constexpr ae::Duration kAcceptTime = std::chrono::seconds(1);
 
 /// Calls `fn` until it no longer throws std::bad_alloc, and returns its result.
 template <class Fn>
@@ -79,6 +84,8 @@ struct Stop::Core final : std::enable_shared_from_this<Stop::Core>, private Loop
   void on_signal();
   void on_request();
   void begin();
+  void accepted();
+  void stop_listening();
   void drained();
   void cut();
   void finish();
@@ -116,6 +123,9 @@ struct Stop::Core final : std::enable_shared_from_this<Stop::Core>, private Loop
   ae::TimePoint same_until{};     // a request before this time counts as a repetition of the first
   ae::TimerId limit_timer = 0;
   std::atomic<bool> has_left{false};  // true if leave() has run; used on any thread
+  ae::TimePoint hurry{};       // when half of the limit is over
+  std::size_t unaccepted = 0;  // number of loops that still accept what has arrived
+  bool told = false;           // true if stop_listening() was called
   std::size_t undrained = 0;          // number of loops that still have sessions
   // Number of loops that have not reported the result of Stopping::cut() yet.
   std::size_t uncut = 0;
@@ -205,12 +215,10 @@ void Stop::Core::on_request() {
     asked = now;
     same_until = now + kSameRequest;
     begin();
-    // begin() waits for other loops: requests that have arrived meanwhile also count as the same
-    // request.
-    same_until = std::chrono::steady_clock::now() + kSameRequest;
     return;
   }
-  if (phase == Phase::kDraining && now >= same_until) cut();
+  // Requests that arrive before listening has ended also count as the same request.
+  if (phase == Phase::kDraining && told && now >= same_until) cut();
 }
 
 // --- the phases of the stop ----------------------------------------------------------------------
@@ -243,22 +251,44 @@ void Stop::Core::begin() {
       });
     });
   if (settings.begins) settings.begins();
+  if (phase != Phase::kDraining) return;  // meanwhile the Stop was destroyed
+  hurry = limited ? asked + settings.limit / 2 : none;
+  const ae::TimePoint until = std::min(hurry, asked + kAcceptTime);
+  const auto one_accepted = [self = shared_from_this()] {
+    (void)post_surely(self->controller, [self] { self->accepted(); });
+  };
+  unaccepted = on_parts(
+      [one_accepted, until](Stopping& stopping) {
+        surely([&] { stopping.accept_arrived(until, one_accepted); });
+      },
+      one_accepted);
+  if (unaccepted == 0) finish();  // all loops have ended
+}
+
+/// Called when one loop has accepted what had arrived, or has ended.
+void Stop::Core::accepted() {
+  if (--unaccepted == 0 && phase == Phase::kDraining) stop_listening();
+}
+
+/// Destroys the listeners, and tells the sessions.
+void Stop::Core::stop_listening() {
+  if (std::exchange(told, true)) return;
   std::vector<ListenerPtr> stopped;
   {
     const std::lock_guard lock(mutex);
     stopped.swap(listeners);
   }
-  stopped.clear();
+  stopped.clear();  // waits for other loops
+  same_until = std::max(same_until, std::chrono::steady_clock::now() + kSameRequest);
   // The phase has changed if, during the steps above, the Stop was destroyed or a nested iteration
   // of the loop has aborted the connections.
   if (phase != Phase::kDraining) return;
   const auto one_drained = [self = shared_from_this()] {
     (void)post_surely(self->controller, [self] { self->drained(); });
   };
-  const ae::TimePoint hurry = limited ? asked + settings.limit / 2 : none;
-  undrained = on_parts(
-      [one_drained, hurry](Stopping& stopping) { begin_surely(stopping, hurry, one_drained); },
-      one_drained);
+  undrained = on_parts([one_drained, from = hurry](
+                           Stopping& stopping) { begin_surely(stopping, from, one_drained); },
+                       one_drained);
   if (undrained == 0) finish();  // all loops have ended
 }
 
@@ -268,6 +298,8 @@ void Stop::Core::drained() {
 }
 
 void Stop::Core::cut() {
+  if (phase != Phase::kDraining) return;
+  stop_listening();  // those who are told of the stop have to be told before
   if (phase != Phase::kDraining || std::exchange(cutting, true)) return;
   const auto answer = [self = shared_from_this()](Left more) {
     {

@@ -59,6 +59,7 @@ Stopping::Stopping(ae::EventLoop& loop, ConnectionSet& connections)
 Stopping::~Stopping() {
   connections_.when_none_served(nullptr);
   if (timer_ != 0) loop_.remove_time_event(timer_);
+  stop_accepting();
   while (watchers_ != nullptr) watchers_->stop_watching();
 }
 
@@ -94,6 +95,39 @@ void Stopping::tell() {
 
 // --- beginning and ending the stop ---------------------------------------------------------------
 
+void Stopping::accept_arrived(ae::TimePoint until, std::function<void()> done) {
+  stop_accepting();
+  accept_timer_ = loop_.add_time_event(ae::Duration::zero(), [this]() -> ae::Duration {
+    if (accept_some()) return ae::Duration::zero();
+    accept_timer_ = 0;
+    // Null if a handler that has run in a nested iteration has ended this.
+    if (const auto call = std::exchange(accepted_, nullptr)) call();
+    return ae::kNoMore;
+  });
+  accepted_ = std::move(done);
+  accept_until_ = until;
+  accepts_first_ = true;
+}
+
+/// Accepts in one iteration. Returns whether the next one is to go on.
+bool Stopping::accept_some() {
+  if (accept_until_ <= std::chrono::steady_clock::now()) return false;
+  try {
+    return !connections_.accept_arrived(std::exchange(accepts_first_, false));
+  } catch (...) {
+    // An exception ends the timer, which has to call `done` all the same.
+    const auto done = std::exchange(accepted_, nullptr);
+    accept_timer_ = 0;
+    if (done) done();
+    throw;
+  }
+}
+
+void Stopping::stop_accepting() noexcept {
+  if (accept_timer_ != 0) loop_.remove_time_event(std::exchange(accept_timer_, 0));
+  accepted_ = nullptr;
+}
+
 void Stopping::begin(ae::TimePoint hurries_from, std::function<void()> drained) {
   if (begun_) return;
   timer_ = loop_.add_time_event(kFarAway, [this]() -> ae::Duration {
@@ -105,6 +139,7 @@ void Stopping::begin(ae::TimePoint hurries_from, std::function<void()> drained) 
   });
   drained_ = std::move(drained);
   connections_.when_none_served([this] { loop_.again(timer_, ae::Duration::zero()); });
+  stop_accepting();
   hurries_from_ = hurries_from;
   begun_ = true;
   if (connections_.served() == 0) loop_.again(timer_, ae::Duration::zero());
@@ -113,6 +148,7 @@ void Stopping::begin(ae::TimePoint hurries_from, std::function<void()> drained) 
 
 void Stopping::end() noexcept {
   begun_ = false;
+  stop_accepting();
   connections_.when_none_served(nullptr);
   if (timer_ != 0) loop_.remove_time_event(std::exchange(timer_, 0));
   drained_ = nullptr;
@@ -122,6 +158,7 @@ Stopping::Left Stopping::cut() noexcept {
   const Failure why = coded_failure(std::make_error_code(std::errc::operation_canceled), [] {
     return "the server was stopped before the connection ended";
   });
+  stop_accepting();
   Left left;
   connections_.cut_served(why, left.connections, left.bytes);
   return left;

@@ -8,11 +8,13 @@
 #include <chrono>
 
 #include "ae/core/handler_slot.h"
+#include "conn/core/arrival_source.h"
 #include "conn/core/connection_set.h"
 #include "conn/tcp/awaited_headers.h"
 #include "conn/tcp/passed_descriptors.h"
 #include "conn/tcp/socket_receiver.h"
 #include "conn/tcp/trusted_senders.h"
+#include "conn/url/coded_failure.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 namespace {
@@ -60,7 +62,8 @@ After after_error(int err) noexcept {
 /// The part of a SocketListener that may still be running when a handler destroys the listener.
 class SocketListener::Acceptor final : public ae::Deferred,
                                        public AwaitedHeaders::Owner,
-                                       private LoopEndWatcher {
+                                       private LoopEndWatcher,
+                                       private ArrivalSource {
  public:
   Acceptor(const SocketType& type, ae::EventLoop& loop, std::shared_ptr<const Settings> settings,
            std::vector<SocketType::Bound> sockets, ListenTo to);
@@ -82,10 +85,12 @@ class SocketListener::Acceptor final : public ae::Deferred,
 
  private:
   void on_loop_end() noexcept override { stop(); }
+  void enter(ConnectionSet& set) noexcept;
   void set_paused(bool paused);
   void watch(bool wanted);
   void watch_headers(bool wanted);
-  void accept_batch(std::size_t index);
+  bool accept_arrived(bool first) override;
+  bool accept_batch(std::size_t index);
   void take(Accepted socket);
   void header_arrived(Accepted socket) override { take(std::move(socket)); }
   void header_failed(const Failure& why) override;
@@ -95,6 +100,7 @@ class SocketListener::Acceptor final : public ae::Deferred,
     return accepted_.running() || arrived_.running() || refused_.running();
   }
   void retry_later();
+  void report_shortage(std::size_t index, int err);
 
   const SocketType& type_;
   // the loop that accepts; null once stopped, or while moving to another loop
@@ -111,6 +117,11 @@ class SocketListener::Acceptor final : public ae::Deferred,
   std::unique_ptr<AwaitedHeaders> headers_;
   ae::MadeHere made_here_;
   bool paused_ = false, watched_ = false, stopped_ = false;
+  // Whether the program was told that connections cannot be accepted, since the backlog was empty.
+  bool shortage_told_ = false;
+  std::uint64_t accepted_here_ = 0;  // number of sockets that accept4() has returned
+  // Value of accepted_here_ up to which the stop of the server waits for sockets that have arrived.
+  std::uint64_t awaited_until_ = 0;
   ae::Duration retry_delay_ = kFirstAcceptRetry;
   ae::TimerId retry_timer_ = 0;
 };
@@ -131,8 +142,13 @@ SocketListener::Acceptor::Acceptor(const SocketType& type, ae::EventLoop& loop,
         std::make_unique<AwaitedHeaders>(*this, static_cast<std::size_t>(settings_->backlog));
 }
 
+void SocketListener::Acceptor::enter(ConnectionSet& set) noexcept {
+  set.add_last(*this);
+  set.add(static_cast<ArrivalSource&>(*this));
+}
+
 void SocketListener::Acceptor::start() {
-  ConnectionSet::of(*loop_).add_last(*this);
+  enter(ConnectionSet::of(*loop_));
   watch_headers(true);
   watch(true);
 }
@@ -140,7 +156,7 @@ void SocketListener::Acceptor::start() {
 void SocketListener::Acceptor::start(ae::EventLoop& loop) {
   loop_ = &loop;
   counters_ = &type_.counted_as().counters(loop);
-  ConnectionSet::of(loop).add_last(*this);
+  enter(ConnectionSet::of(loop));
   watch_headers(!paused_);
   watch(!paused_);
 }
@@ -152,6 +168,7 @@ void SocketListener::Acceptor::leave() noexcept {
   if (retry_timer_ != 0) loop_->remove_time_event(retry_timer_);
   retry_timer_ = 0;
   stop_watching();
+  leave_list();
   loop_ = nullptr;
 }
 
@@ -191,7 +208,7 @@ void SocketListener::Acceptor::watch(bool wanted) {
   try {
     for (; wanted && i < sockets_.size(); ++i)
       loop_->add_file_event(sockets_[i].fd.get(), ae::kReadable | ae::kTrusted,
-                            [this, i](int, ae::Mask) { accept_batch(i); });
+                            [this, i](int, ae::Mask) { (void)accept_batch(i); });
   } catch (...) {
     while (i-- != 0) loop_->remove_file_event(sockets_[i].fd.get(), ae::kReadable);
     throw;
@@ -202,26 +219,54 @@ void SocketListener::Acceptor::watch(bool wanted) {
     loop_->remove_file_event(socket.fd.get(), ae::kReadable);
 }
 
-void SocketListener::Acceptor::accept_batch(std::size_t index) {
+/// The backlogs hold no more than awaited_until_ allows for, unless the program gave them another
+/// length: so accepting ends although more connections arrive all the time.
+bool SocketListener::Acceptor::accept_arrived(bool first) {
+  if (first) {
+    const auto backlog = static_cast<std::uint64_t>(settings_->backlog) + 1;
+    awaited_until_ = paused_ || made_here_.inherited() ? accepted_here_
+                                                       : accepted_here_ + backlog * sockets_.size();
+  }
+  bool all = true;
+  for (std::size_t i = 0; accepted_here_ < awaited_until_ && i < sockets_.size(); ++i) {
+    // While this is false, a handler, or a retry after a lack of descriptors, has to end first.
+    if (!watched_ || busy()) return false;
+    all = accept_batch(i) && all;
+    if (loop_ == nullptr) return true;
+  }
+  return all;
+}
+
+/// Accepts what has arrived at one socket, as much as one iteration may. Returns whether that was
+/// all.
+bool SocketListener::Acceptor::accept_batch(std::size_t index) {
   for (unsigned n = 0; n < settings_->accept_batch; ++n) {
-    if (n != 0 && !loop_->has_time()) return;
+    if (n != 0 && !loop_->has_time()) return false;
     // Pending connections stay in the backlog until the handler returns.
-    if (busy()) return;
+    if (busy()) return false;
     // A Unix socket, the only kind without a host, accepts nothing while too many passed
     // descriptors wait to be closed.
-    if (sockets_[index].endpoint.hosts.empty() && closing_lags()) return retry_later();
+    if (sockets_[index].endpoint.hosts.empty() && closing_lags()) {
+      retry_later();
+      return false;
+    }
     SocketAddress peer;
     socklen_t size = sizeof peer.storage;
     Fd fd(accept4(sockets_[index].fd.get(), peer.get(), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd) {
       const int err = errno;
       const After next = after_error(err);
-      if (next == After::kNothingLeft) return;
+      if (next == After::kNothingLeft) {
+        shortage_told_ = false;
+        return true;
+      }
       if (err != EINTR) ++counters_->accept_errors;
       if (next == After::kNextOne) continue;
       retry_later();
-      return;
+      report_shortage(index, err);
+      return false;
     }
+    ++accepted_here_;
     peer.size = std::min<socklen_t>(size, sizeof peer.storage);
     if (peer.family() == AF_UNIX) fd = own_unix_socket(fd.release());
     retry_delay_ = kFirstAcceptRetry;
@@ -230,8 +275,9 @@ void SocketListener::Acceptor::accept_batch(std::size_t index) {
     else
       take({std::move(fd), peer});
     // The accept handler may have stopped or paused this listener.
-    if (loop_ == nullptr || !watched_) return;
+    if (loop_ == nullptr || !watched_) return false;
   }
+  return false;
 }
 
 void SocketListener::Acceptor::take(Accepted socket) {
@@ -282,6 +328,27 @@ void SocketListener::Acceptor::retry_later() {
   // called only once the timer is set, since nothing else would watch the sockets again
   watch(false);
   retry_delay_ = std::min(retry_delay_ * 2, kLastAcceptRetry);
+}
+
+/// Tells the program, once until the backlog is empty again, that clients have to wait. The handler
+/// may destroy the listener.
+void SocketListener::Acceptor::report_shortage(std::size_t index, int err) {
+  if (!refused_ || std::exchange(shortage_told_, true)) return;
+  refused_.run(coded_failure({err, std::generic_category()}, [&] {
+    const std::string waits =
+        ", so clients of " + sockets_[index].endpoint.to_string() + " wait to be accepted";
+    switch (err) {
+      case EMFILE:
+        return "this process has no descriptors left" + waits + ": raise its limit (ulimit -n)";
+      case ENFILE:
+        return "this machine has no descriptors left" + waits + ": raise fs.file-max (sysctl)";
+      case ENOMEM:
+      case ENOBUFS:
+        return "the kernel has no memory left" + waits;
+      default:
+        return errno_text(err) + waits;
+    }
+  }));
 }
 
 SocketListener::SocketListener(const SocketType& type, ae::EventLoop& loop,

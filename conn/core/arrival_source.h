@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+// ArrivalSource: what a graceful stop asks to accept the connections that have arrived before
+// listening ends.
+
+#include <cstdint>
+
+#include "ae/abi.h"
+
+namespace conn { inline namespace AECONN_ABI {
+
+/// An object that accepts connections on one loop. ConnectionSet lists those of its loop.
+class AECONN_API ArrivalSource {
+ public:
+  ArrivalSource() = default;
+  ArrivalSource(const ArrivalSource&) = delete;
+  ArrivalSource& operator=(const ArrivalSource&) = delete;
+  /// Accepts connections that have arrived, as many as one iteration of the loop may. `first`: this
+  /// is the first call for a stop; it sets how many are accepted at most, which is none if the
+  /// program has paused the listener. Returns whether all have been accepted. Handlers of the
+  /// program may run, may destroy this object, and may throw.
+  virtual bool accept_arrived(bool first) = 0;
+  /// Takes this object from the list, as the destructor does.
+  void leave_list() noexcept {
+    if (link_ == nullptr) return;
+    *link_ = next_;
+    if (next_ != nullptr) next_->link_ = link_;
+    link_ = nullptr;
+  }
+
+ protected:
+  virtual ~ArrivalSource() { leave_list(); }
+
+ private:
+  friend class ConnectionSet;
+  ArrivalSource* next_ = nullptr;
+  ArrivalSource** link_ = nullptr;
+  std::uint64_t round_ = 0;  // the last call of ConnectionSet::accept_arrived() that asked it
+};
+
+}}  // namespace conn

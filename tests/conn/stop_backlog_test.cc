@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The graceful stop and connections that have arrived, but were not accepted before it: real
+// sockets, whose requests wait in the backlog.
+
+#include <atomic>
+#include <cerrno>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "conn/co.h"
+#include "conn/listener_group.h"
+#include "conn/stop.h"
+#include "tests/support/catch.h"
+#include "tests/support/group_kit.h"
+#include "tests/support/raw_socket.h"
+#include "tests/support/signal_mask.h"
+#include "tests/support/testing.h"
+
+namespace co = conn::co;
+using conn::ConnectionPtr;
+using conn::Stop;
+using testing::RawSocket;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr std::size_t kClients = 200;  // more than an iteration accepts
+
+co::Task<> serve(co::Stream peer) {
+  std::array<char, 256> line;
+  while (co_await peer.next_request()) {
+    const co::Result got = co_await peer.read_line(line);
+    if (!got) co_return;
+    line[got.size] = '\n';
+    if (!co_await peer.write({line.data(), got.size + 1})) co_return;
+  }
+}
+
+std::vector<RawSocket> clients_of(const conn::Endpoint& at, std::size_t count = kClients) {
+  std::vector<RawSocket> all;
+  for (std::size_t i = 0; i < count; ++i) {
+    all.push_back(RawSocket::connect(at));
+    all.back().send("hello\n");
+  }
+  return all;
+}
+
+/// Whether the client had its answer, and then the end of the stream.
+bool is_answered(const RawSocket& client) {
+  try {
+    return client.receive(6) == "hello\n" && client.receive(1).empty();
+  } catch (const std::system_error&) {
+    return false;
+  }
+}
+
+std::size_t answered(const std::vector<RawSocket>& clients) {
+  std::size_t count = 0;
+  for (const RawSocket& each : clients) count += is_answered(each) ? 1U : 0U;
+  return count;
+}
+
+/// A server on one loop, which does not run while clients connect.
+struct Service {
+  explicit Service(Stop::Settings settings = {})
+      : stop(loop, {.limit = settings.limit, .signals = {}, .ends = [this] { ended = true; }}) {}
+  conn::AcceptHandler handler() {
+    return [this](ConnectionPtr peer) {
+      ++taken;
+      sessions.spawn(serve(std::move(peer)));
+    };
+  }
+  std::uint64_t counter(std::string_view name, std::string_view of = "tcp") {
+    for (const auto& [key, value] : registry.require(of).statistics(loop))
+      if (key == name) return value;
+    return 0;
+  }
+
+  testing::AnyLoop loop;
+  conn::Registry registry = testing::test_registry();
+  bool ended = false;
+  std::size_t taken = 0;
+  Stop stop;
+  co::Scope sessions;
+};
+
+std::string some_url(const testing::TempFolder& folder) {
+  return GENERATE(true, false) ? "tcp://127.0.0.1:0?backlog=1000"
+                               : "unix:" + folder.path() + "/s?backlog=1000";
+}
+
+}  // namespace
+
+TEST_CASE("stop: connections in the backlog are accepted before a listener closes", "[stop]") {
+  const testing::TempFolder folder;
+  const std::string url = some_url(folder);
+  CAPTURE(url);
+  Service service;
+  SECTION("a listener of the Stop") {
+    conn::ListenerPtr listener = service.registry.listen(service.loop, url, service.handler());
+    const auto clients = clients_of(listener->endpoints().front());
+    service.stop.add(std::move(listener));
+    service.stop.request();
+    RUN_UNTIL(service.loop, service.ended);
+    CHECK(answered(clients) == kClients);
+  }
+  SECTION("a listener that a hook closes") {
+    conn::ListenerPtr listener = service.registry.listen(service.loop, url, service.handler());
+    const conn::StopHook hook(service.loop, [&] { listener.reset(); });
+    const auto clients = clients_of(listener->endpoints().front());
+    service.stop.request();
+    RUN_UNTIL(service.loop, service.ended);
+    CHECK(answered(clients) == kClients);
+  }
+  SECTION("an acceptor of coroutines, which pauses its listener meanwhile") {
+    co::Acceptor acceptor(service.registry, service.loop, url, 2);
+    const auto accept = [](co::Acceptor& from, co::Scope& sessions) -> co::Task<> {
+      while (co::Stream peer = co_await from.next()) sessions.spawn(serve(std::move(peer)));
+    };
+    const auto clients = clients_of(acceptor.listener().endpoints().front());
+    service.sessions.spawn(accept(acceptor, service.sessions));
+    service.stop.request();
+    RUN_UNTIL(service.loop, service.ended);
+    CHECK(answered(clients) == kClients);
+  }
+  CHECK(service.stop.status() == 0);
+}
+
+TEST_CASE("stop: no more than max-connections are accepted from the backlog", "[stop]") {
+  Service service;
+  conn::ListenerPtr listener = service.registry.listen(
+      service.loop, "tcp://127.0.0.1:0?max-connections=3&accept-batch=2", service.handler());
+  int told = 0;
+  listener->on_refused([&](const conn::Failure&) { ++told; });
+  const auto clients = clients_of(listener->endpoints().front(), 10);
+  service.stop.add(std::move(listener));
+  service.stop.request();
+  RUN_UNTIL(service.loop, service.ended);
+  CHECK(service.taken + static_cast<std::size_t>(told) == 10);
+  CHECK(service.counter("refused") == static_cast<std::uint64_t>(told));
+  CHECK(answered(clients) == service.taken);
+}
+
+TEST_CASE("stop: a paused listener accepts nothing at the stop", "[stop]") {
+  Service service;
+  conn::ListenerPtr listener =
+      service.registry.listen(service.loop, "tcp://127.0.0.1:0", service.handler());
+  listener->pause();
+  const auto clients = clients_of(listener->endpoints().front(), 3);
+  service.stop.add(std::move(listener));
+  service.stop.request();
+  RUN_UNTIL(service.loop, service.ended);
+  CHECK(service.taken == 0);
+}
+
+TEST_CASE("stop: a listener that is closed without a stop accepts nothing more", "[stop]") {
+  Service service;
+  conn::ListenerPtr listener =
+      service.registry.listen(service.loop, "tcp://127.0.0.1:0", service.handler());
+  const auto clients = clients_of(listener->endpoints().front(), 3);
+  listener.reset();
+  testing::turns(service.loop, 5);
+  CHECK(service.taken == 0);
+  CHECK(answered(clients) == 0);
+}
+
+TEST_CASE("stop: clients that connect all the time do not keep the server from its stop",
+          "[stop]") {
+  Service service;
+  std::vector<RawSocket> clients;
+  conn::Endpoint at;
+  conn::ListenerPtr listener = service.registry.listen(
+      service.loop, "tcp://127.0.0.1:0?backlog=8&accept-batch=2", [&](ConnectionPtr peer) {
+        ++service.taken;
+        service.sessions.spawn(serve(std::move(peer)));
+        for (RawSocket& each : clients_of(at, 1)) clients.push_back(std::move(each));
+      });
+  at = listener->endpoints().front();
+  clients = clients_of(at, 4);
+  service.stop.add(std::move(listener));
+  service.stop.request();
+  RUN_UNTIL(service.loop, service.ended);
+  CHECK(service.taken < 100);
+}
+
+TEST_CASE("stop: with a limit of zero nothing in the backlog is accepted", "[stop]") {
+  Service service({.limit = 0ms});
+  conn::ListenerPtr listener = service.registry.listen(
+      service.loop, "tcp://127.0.0.1:0?backlog=1000&accept-batch=1", service.handler());
+  const auto clients = clients_of(listener->endpoints().front(), 50);
+  service.stop.add(std::move(listener));
+  service.stop.request();
+  RUN_UNTIL(service.loop, service.ended);
+  CHECK(service.taken < 10);
+}
+
+TEST_CASE("stop of several loops: connections in the backlogs are accepted", "[stop]") {
+  const bool by_kernel = GENERATE(false, true);
+  CAPTURE(by_kernel);
+  const testing::SignalMask signals;
+  const conn::Registry registry = testing::test_registry();
+  ae::LoopGroup loops({.loops = 3});
+  Stop stop(loops, {.signals = {}});
+  auto listener = conn::listen(
+      registry, loops, "tcp://127.0.0.1:0?backlog=1000",
+      stop.keep([](ae::EventLoop&, std::size_t) -> conn::AcceptHandler {
+        return [sessions = std::make_shared<co::Scope>()](ConnectionPtr peer) {
+          sessions->spawn(serve(std::move(peer)));
+        };
+      }),
+      by_kernel ? conn::Spread::kernel() : conn::Spread::fewest());
+  const conn::Endpoint at = listener->endpoints().front();
+  stop.add(std::move(listener));
+  std::atomic<bool> go{false};
+  std::atomic<int> still{0};
+  for (std::size_t i = 0; i < 3; ++i)
+    loops.poster(i).post([&] {
+      ++still;
+      while (!go) std::this_thread::sleep_for(1ms);
+    });
+  while (still < 3) std::this_thread::sleep_for(1ms);
+  const auto clients = clients_of(at);
+  stop.request();
+  go = true;
+  loops.run();
+  CHECK(answered(clients) == kClients);
+  CHECK(stop.status() == 0);
+}
