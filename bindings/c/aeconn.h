@@ -280,28 +280,31 @@ void aeconn_listener_pause(aeconn_listener* listener);
 void aeconn_listener_resume(aeconn_listener* listener);
 /* For a list of schemes: the ones not available when listening began, each with the reason. */
 void aeconn_listener_not_served(const aeconn_listener* listener, aeconn_fact_fn fn, void* context);
-/* Receives one sentence for each pending connection that did not become a connection, and one,
- * "TLS files not read again, the old ones stay: ...", for each failure to read changed files
- * (reload=auto). */
+/* Receives one sentence for each pending connection that did not become a connection; one, "TLS files
+ * not read again, the old ones stay: ...", for each failure to read changed files (reload=auto); and
+ * one when clients have to wait because descriptors or memory are missing, until all were
+ * accepted. */
 typedef void (*aeconn_refused_fn)(void* context, const char* why);
 void aeconn_listener_on_refused(aeconn_listener* listener, aeconn_refused_fn fn, void* context);
 
 /* --- a graceful stop ------------------------------------------------------------------------- */
 
 /* Ends a server without losing a request. The stop begins at a signal or by
- * aeconn_graceful_stop_request(): the server stops listening, and the program closes each client
- * for which no answer is due any more. When the last connection that a client opened has ended,
- * with its output, the loops end. At a second request, or when the limit has passed, the
- * connections that are left are aborted: their aeconn_last_errno() is ECANCELED. Requests within
- * 100 ms, or before listening has ended, count as one. A connection whose set-up (of TLS, RDMA or
- * shared memory) is not complete when listening ends is dropped and not counted. A server has one
- * stop at a time. */
+ * aeconn_graceful_stop_request(): the server accepts the connections that have arrived until then,
+ * within a second, or half of the limit if that is less, and those of a paused listener not; then
+ * it stops listening, and the program closes each client for which no answer is due any more. When
+ * the last connection that a client opened has ended, with its output, the loops end. At a second
+ * request, or when the limit has passed, the connections that are left are aborted: their
+ * aeconn_last_errno() is ECANCELED. Requests within 100 ms, or before listening has ended, count as
+ * one. A connection whose set-up (of TLS, RDMA or shared memory) is not complete when listening
+ * ends is dropped and not counted. A server has one stop at a time. */
 typedef struct aeconn_graceful_stop aeconn_graceful_stop;
 
 /* How far the stop has come. Transitions are one-way. */
 enum aeconn_stop_phase {
   AECONN_SERVING,  /* the stop has not begun */
-  AECONN_DRAINING, /* listening has ended; clients are closed after their last answer */
+  AECONN_DRAINING, /* what has arrived is accepted, then listening ends; clients are closed after
+                    * their last answer */
   AECONN_ENDED     /* no client is left, or what was left has been aborted */
 };
 /* The settings of a stop, which it copies. If all members are zero, the defaults apply. */
@@ -359,10 +362,14 @@ int aeconn_graceful_stop_status(const aeconn_graceful_stop* stop, uint64_t* conn
 
 /* Handler of an event: receives the context it was set with, and the connection. */
 typedef void (*aeconn_conn_fn)(void* context, aeconn_conn* conn);
-/* Returns at once. `done` runs exactly once, from the loop, unless the connection is closed before;
- * aeconn_get_state() is then AECONN_CONNECTED or AECONN_FAILED. NULL if the URL is invalid. If a
- * file named in the URL is invalid, the connection fails with EINVAL; if the file cannot be read,
- * with the errno of that, such as ENOENT or EACCES. */
+/* Returns at once, but the first connection of tls reads the files that it needs before, those of
+ * the system for tens of milliseconds. `done` runs exactly once, from the loop, unless the
+ * connection is closed before; aeconn_get_state() is then AECONN_CONNECTED or AECONN_FAILED. NULL
+ * with errno and a sentence if the URL is invalid, if memory is missing, or if its only scheme is
+ * rdma and this process cannot use RDMA at all (no device or library: ENODEV; no access: EACCES);
+ * over tls+rdma and of lists, the connection fails instead. If a file named in the URL is invalid,
+ * the connection fails with EINVAL; if the file cannot be read, with the errno of that, such as
+ * ENOENT or EACCES. */
 aeconn_conn* aeconn_connect(aeconn_loop* loop, const char* url, aeconn_conn_fn done, void* context);
 /* Blocking variant. NULL with errno and a sentence on failure. */
 aeconn_conn* aeconn_connect_wait(aeconn_loop* loop, const char* url, int64_t timeout);

@@ -20,8 +20,10 @@ ListenerPtr listen_with(const ShmType& type, ae::EventLoop& loop, SettingsPtr se
   AcceptorPtr<> acceptor(new Acceptor(type, LoopState::of(type, loop), std::move(settings),
                                       std::move(served), std::move(accepted)));
   acceptor->limit(most);
-  acceptor->listen_on(
-      open([to = acceptor.get()](PendingConnectionPtr one) { to->arrive_later(std::move(one)); }));
+  AcceptorBase* const to = acceptor.get();
+  ListenerPtr port = open([to](PendingConnectionPtr one) { to->arrive_later(std::move(one)); });
+  port->on_refused([to](const Failure& why) { to->refused(why); });
+  acceptor->listen_on(std::move(port));
   return std::make_unique<AcceptingListener>(std::move(acceptor));
 }
 

@@ -204,14 +204,14 @@ TEST_CASE("stop of several loops: connections in the backlogs are accepted", "[s
   const conn::Registry registry = testing::test_registry();
   ae::LoopGroup loops({.loops = 3});
   Stop stop(loops, {.signals = {}});
-  auto listener = conn::listen(
-      registry, loops, "tcp://127.0.0.1:0?backlog=1000",
-      stop.keep([](ae::EventLoop&, std::size_t) -> conn::AcceptHandler {
-        return [sessions = std::make_shared<co::Scope>()](ConnectionPtr peer) {
-          sessions->spawn(serve(std::move(peer)));
-        };
-      }),
-      by_kernel ? conn::Spread::kernel() : conn::Spread::fewest());
+  auto listener =
+      conn::listen(registry, loops, "tcp://127.0.0.1:0?backlog=1000",
+                   stop.keep([](ae::EventLoop&, std::size_t) -> conn::AcceptHandler {
+                     return [sessions = std::make_shared<co::Scope>()](ConnectionPtr peer) {
+                       sessions->spawn(serve(std::move(peer)));
+                     };
+                   }),
+                   by_kernel ? conn::Spread::kernel() : conn::Spread::fewest());
   const conn::Endpoint at = listener->endpoints().front();
   stop.add(std::move(listener));
   std::atomic<bool> go{false};

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A listener whose process has no descriptors left says so, once.
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/support/catch.h"
+#include "tests/support/raw_socket.h"
+#include "tests/support/testing.h"
+
+using conn::ConnectionPtr;
+using testing::Contains;
+using testing::RawSocket;
+using namespace std::chrono_literals;
+
+namespace {
+
+class NoMoreDescriptors {
+ public:
+  NoMoreDescriptors() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const int next = ::dup(0);
+    rlimit tight = before_;
+    tight.rlim_cur = static_cast<rlim_t>(next);  // the lowest free one, if there are no gaps
+    ::close(next);
+    setrlimit(RLIMIT_NOFILE, &tight);
+  }
+  ~NoMoreDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+  NoMoreDescriptors(const NoMoreDescriptors&) = delete;
+  NoMoreDescriptors& operator=(const NoMoreDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+void run_for(ae::EventLoop& loop, ae::Duration time) {
+  bool over = false;
+  loop.add_time_event(time, [&] {
+    over = true;
+    return ae::kNoMore;
+  });
+  RUN_UNTIL(loop, over);
+}
+
+}  // namespace
+
+TEST_CASE("listener: out of descriptors, the program is told once what to do", "[conn][accept]") {
+  const testing::TempFolder folder;
+  const std::string path = folder.path() + "/s";
+  const std::string url = GENERATE(as<std::string>{}, "tcp://127.0.0.1:0", "unix:", "shm:");
+  CAPTURE(url);
+  testing::AnyLoop loop;
+  const conn::Registry registry = testing::test_registry();
+  std::vector<ConnectionPtr> accepted;
+  std::vector<conn::Failure> told;
+  const auto listener = registry.listen(loop, url.ends_with(':') ? url + path : url,
+                                        [&](ConnectionPtr c) { accepted.push_back(std::move(c)); });
+  listener->on_refused([&](const conn::Failure& why) { told.push_back(why); });
+  conn::Endpoint at = listener->endpoints().front();
+  if (at.scheme == "shm") at.scheme = "unix";
+  for (std::size_t episode = 1; episode <= 2; ++episode) {
+    told.clear();
+    {
+      std::vector<RawSocket> clients;
+      for (int i = 0; i < 3; ++i) clients.push_back(RawSocket::connect(at));
+      {
+        const NoMoreDescriptors limit;
+        run_for(loop, 350ms);
+      }
+      REQUIRE(told.size() == 1);
+      CHECK(told[0].code == std::errc::too_many_files_open);
+      CHECK_THAT(told[0].text, Contains("this process has no descriptors left"));
+      CHECK_THAT(told[0].text, Contains("ulimit -n"));
+      if (url != "shm:")
+        RUN_UNTIL(loop, accepted.size() == 3 * episode);
+      else
+        run_for(loop, 1100ms);  // they say no hello
+    }
+    run_for(loop, 20ms);  // what is told of the ends of the clients
+  }
+}
