@@ -84,8 +84,8 @@ using HookId = std::uint64_t;   ///< identifies a hook of one loop; never 0, not
 
 /// Work that no descriptor announces, or that a descriptor announces too late: bytes that are
 /// already decrypted, completions in a queue, connections with readable data that the kernel does
-/// not know of. The loop does not own sources. Call remove_source() before the source is destroyed, or
-/// at least destroy it on the loop's thread, which removes it. A source may outlive its loop.
+/// not know of. The loop does not own sources. Call remove_source() before the source is destroyed,
+/// or at least destroy it on the loop's thread, which removes it. A source may outlive its loop.
 class AECONN_API Source {
  public:
   /// The source does not rest.
