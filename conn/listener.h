@@ -44,9 +44,9 @@ class AECONN_API Listener {
   virtual void resume() = 0;  ///< starts accepting again after pause(); no effect if not paused
   /// Sets a handler that is called for each pending connection beyond max-connections, each failed
   /// TLS handshake, each failed reload of TLS files, and each invalid PROXY header. It is also
-  /// called when clients have to wait because descriptors or memory are missing: once until all that
-  /// wait were accepted. Null removes the handler. The handler may do whatever an accept handler may
-  /// do.
+  /// called when clients have to wait because descriptors or memory are missing: once until all
+  /// that wait were accepted. Null removes the handler. The handler may do whatever an accept
+  /// handler may do.
   virtual void on_refused(const RefusedHandler&) {}
   /// For a list of schemes, returns those schemes for which listening failed, each with the reason;
   /// a program should report them once. Empty for a single scheme.

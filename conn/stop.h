@@ -95,8 +95,8 @@ class AECONN_API Stop {
   /// Destroying a listener also destroys its accept handler: if the handler owns the sessions, pass
   /// it through keep(). Connections whose set-up is not complete end with the listener, and are not
   /// counted. A listener of one loop must be added on the loop's thread, and only to the Stop of
-  /// that loop; a ListenerGroup may be added on any thread. A co::Acceptor (conn/co.h) on one of the
-  /// loops need not be added: it closes by itself when the stop begins.
+  /// that loop; a ListenerGroup may be added on any thread. A co::Acceptor (conn/co.h) on one of
+  /// the loops need not be added: it closes by itself when the stop begins.
   void add(ListenerPtr listener);
   /// Returns an accept handler, for a listener on a loop of this thread, that calls `handler`.
   /// `handler`, and with it the sessions that it owns, lives as long as this object. Throws

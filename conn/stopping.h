@@ -118,11 +118,11 @@ class AECONN_API Stopping final : public ae::LoopLocal {
   std::function<void()> drained_;  // the function passed to begin(); empty once it was called
   ae::TimerId timer_ = 0;          // calls drained_ once no served connection is left; 0: not set
   std::vector<std::shared_ptr<const AcceptHandler>> kept_;
-  std::unique_ptr<End> end_;  // destroys the handlers in kept_ just before the loop ends
+  std::unique_ptr<End> end_;        // destroys the handlers in kept_ just before the loop ends
   std::function<void()> accepted_;  // passed to accept_arrived(); empty after the call
-  ae::TimePoint accept_until_{};   // when accepting ends at the latest
-  ae::TimerId accept_timer_ = 0;  // calls accept_some(); 0: not set
-  bool accepts_first_ = false;    // true until the first iteration that accepts
+  ae::TimePoint accept_until_{};    // when accepting ends at the latest
+  ae::TimerId accept_timer_ = 0;    // calls accept_some(); 0: not set
+  bool accepts_first_ = false;      // true until the first iteration that accepts
 };
 
 }}  // namespace conn

@@ -121,11 +121,12 @@ struct Stop::Core final : std::enable_shared_from_this<Stop::Core>, private Loop
   std::atomic<bool> kept{false};  // true if keep() has stored a handler; used on any thread
   ae::TimePoint asked{};          // time of the first request
   ae::TimePoint same_until{};     // a request before this time counts as a repetition of the first
-  ae::TimerId limit_timer = 0;
+  ae::TimerId limit_timer = 0;    // calls cut(); 0: not set
+  ae::TimerId accept_timer = 0;   // calls stop_listening(); 0: not set
   std::atomic<bool> has_left{false};  // true if leave() has run; used on any thread
-  ae::TimePoint hurry{};       // when half of the limit is over
-  std::size_t unaccepted = 0;  // number of loops that still accept what has arrived
-  bool told = false;           // true if stop_listening() was called
+  ae::TimePoint hurry{};              // when half of the limit is over
+  std::size_t unaccepted = 0;         // number of loops that still accept what has arrived
+  bool told = false;                  // true if stop_listening() was called
   std::size_t undrained = 0;          // number of loops that still have sessions
   // Number of loops that have not reported the result of Stopping::cut() yet.
   std::size_t uncut = 0;
@@ -188,7 +189,8 @@ void Stop::Core::leave() noexcept {
   stop_watching();
   ae::EventLoop* const loop = std::exchange(control, nullptr);
   if (loop != nullptr && fd >= 0) loop->remove_file_event(fd, ae::kReadable);
-  if (loop != nullptr && limit_timer != 0) loop->remove_time_event(std::exchange(limit_timer, 0));
+  for (ae::TimerId* const timer : {&limit_timer, &accept_timer})
+    if (loop != nullptr && *timer != 0) loop->remove_time_event(std::exchange(*timer, 0));
   has_left = true;
   has_left.notify_all();
 }
@@ -244,9 +246,10 @@ void Stop::Core::begin() {
   // The limit is set first, because destroying the listeners may wait for each loop.
   if (limited && control != nullptr)
     limit_timer = surely([this] {
-      return control->add_time_event(asked + settings.limit, [this] {
-        limit_timer = 0;
-        cut();
+      return control->add_time_event(asked + settings.limit, [self = this] {
+        const std::shared_ptr<Core> alive = self->shared_from_this();
+        self->limit_timer = 0;
+        self->cut();
         return ae::kNoMore;
       });
     });
@@ -254,6 +257,16 @@ void Stop::Core::begin() {
   if (phase != Phase::kDraining) return;  // meanwhile the Stop was destroyed
   hurry = limited ? asked + settings.limit / 2 : none;
   const ae::TimePoint until = std::min(hurry, asked + kAcceptTime);
+  // A loop whose handler does not return must not keep the others listening.
+  if (control != nullptr)
+    accept_timer = surely([this, until] {
+      return control->add_time_event(until, [self = this] {
+        const std::shared_ptr<Core> alive = self->shared_from_this();
+        self->accept_timer = 0;
+        self->stop_listening();
+        return ae::kNoMore;
+      });
+    });
   const auto one_accepted = [self = shared_from_this()] {
     (void)post_surely(self->controller, [self] { self->accepted(); });
   };
@@ -273,6 +286,8 @@ void Stop::Core::accepted() {
 /// Destroys the listeners, and tells the sessions.
 void Stop::Core::stop_listening() {
   if (std::exchange(told, true)) return;
+  if (control != nullptr && accept_timer != 0)
+    control->remove_time_event(std::exchange(accept_timer, 0));
   std::vector<ListenerPtr> stopped;
   {
     const std::lock_guard lock(mutex);
@@ -318,8 +333,8 @@ void Stop::Core::cut() {
 
 void Stop::Core::finish() {
   if (phase.exchange(Phase::kEnded) == Phase::kEnded) return;
-  if (control != nullptr && limit_timer != 0)
-    control->remove_time_event(std::exchange(limit_timer, 0));
+  for (ae::TimerId* const timer : {&limit_timer, &accept_timer})
+    if (control != nullptr && *timer != 0) control->remove_time_event(std::exchange(*timer, 0));
   end();
 }
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cerrno>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -195,6 +196,50 @@ TEST_CASE("stop: with a limit of zero nothing in the backlog is accepted", "[sto
   service.stop.request();
   RUN_UNTIL(service.loop, service.ended);
   CHECK(service.taken < 10);
+}
+
+TEST_CASE("stop: an accept handler that throws does not keep the server from its stop", "[stop]") {
+  Service service;
+  conn::ListenerPtr listener =
+      service.registry.listen(service.loop, "tcp://127.0.0.1:0?accept-batch=1",
+                              [](const ConnectionPtr&) { throw std::runtime_error("no"); });
+  auto clients = clients_of(listener->endpoints().front(), 3);
+  service.stop.add(std::move(listener));
+  service.stop.request();
+  int thrown = 0;
+  for (int i = 0; i < 100 && !service.ended; ++i) {
+    try {
+      testing::turns(service.loop, 1);
+    } catch (const std::runtime_error&) {
+      ++thrown;
+    }
+    if (i == 10) clients.clear();  // what they had sent was not read: the closed connections linger
+  }
+  CHECK(service.ended);
+  CHECK(thrown > 0);
+}
+
+TEST_CASE("stop: a client of shm whose hello has arrived is served", "[stop]") {
+  const testing::TempFolder folder;
+  Service service;
+  conn::ListenerPtr listener = service.registry.listen(
+      service.loop, "shm:" + folder.path() + "/s?backlog=1000", service.handler());
+  testing::AnyLoop other;
+  std::vector<ConnectionPtr> clients;
+  std::size_t open = 0;
+  for (std::size_t i = 0; i < kClients; ++i) {
+    clients.push_back(service.registry.create(other, listener->endpoints().front()));
+    clients.back()->connect(listener->endpoints().front(), [&](conn::Connection& one) {
+      if (one.state() == conn::State::kConnected) ++open;
+    });
+  }
+  testing::turns(other, 100);
+  service.stop.add(std::move(listener));
+  service.stop.request();
+  RUN_UNTIL(service.loop, service.ended);
+  testing::turns(other, 5);
+  CHECK(service.taken == kClients);
+  CHECK(open == kClients);
 }
 
 TEST_CASE("stop of several loops: connections in the backlogs are accepted", "[stop]") {
