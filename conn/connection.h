@@ -132,9 +132,9 @@ class AECONN_API Connection : public ConnectionFacts {
   /// stream; -1 with errno. If errno is ETIMEDOUT and the state is kConnected, the time-out
   /// expired, and bytes received so far are lost.
   ssize_t sync_read(void* buffer, std::size_t size, ae::Duration timeout);
-  /// Writes all bytes and then flushes like flush(), waiting while the peer cannot receive, for at
-  /// most `timeout`. Returns size, or -1 with errno. A time-out that expires after all bytes have
-  /// been accepted is not a failure.
+  /// Writes all bytes and then flushes like flush(), for at most `timeout`. Returns size, or -1
+  /// with errno; a time-out after all bytes were accepted is no failure. Without bytes (null, 0) it
+  /// flushes only, also what commit() and send() accepted: then a time-out fails with ETIMEDOUT.
   ssize_t sync_write(const void* buffer, std::size_t size, ae::Duration timeout);
   /// Reads a line of text within `timeout`; removes the newline and a carriage return before it,
   /// and NUL-terminates the text. Returns the length of the text; -1 with errno: EMSGSIZE if size-1

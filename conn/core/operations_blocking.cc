@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The blocking operations of Connection. They are the same for all carriers: they try the
-// operation, wait for the carrier, and try again.
+// The blocking operations of Connection. They are the same for all Carriers: they try the
+// operation, wait for the Carrier, and try again.
 
 #include <algorithm>
 #include <cerrno>
@@ -57,7 +57,7 @@ bool Connection::sync_wait(ae::Mask direction, ae::Duration timeout) {
   const Interruption::Scope scope;
   Deadline deadline(timeout);
   bool ready = c.carrier_->wait_for(direction, deadline.at());
-  // Output of earlier commit() and send() calls must be passed to the carrier before a write.
+  // Output of earlier commit() and send() calls must be passed to the Carrier before a write.
   while (ready && !reading && c.in_place_ != nullptr && c.in_place_->waits()) {
     (void)c.in_place_->flush();
     ready = !Interruption::ends() && deadline.wait_again() &&
@@ -113,9 +113,15 @@ ssize_t Connection::sync_write(const void* buffer, std::size_t size, ae::Duratio
   }
   if (c.state_ != State::kConnected && c.state_ != State::kClosed)
     return static_cast<ssize_t>(sent);
+  // Output of earlier commit() and send() calls; there is none if this call has written bytes.
+  bool flushed = true;
+  while (flushed && c.in_place_ != nullptr && c.in_place_->waits() && !c.in_place_->flush()) {
+    flushed = !Interruption::ends() && deadline.wait_again();
+    if (flushed) c.carrier_->wait_for(ae::kWritable, deadline.at());
+  }
   // If sync_write() is called without bytes, a flush is all that it is asked for, so it fails if
   // the flush does not complete.
-  if (!c.carrier_->flush(deadline.at()) && buffer == nullptr) {
+  if ((!flushed || !c.carrier_->flush(deadline.at())) && buffer == nullptr) {
     errno = Interruption::ends() ? EINTR : ETIMEDOUT;
     return -1;
   }

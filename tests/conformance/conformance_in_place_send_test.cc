@@ -96,6 +96,20 @@ TEST_CASE("in place: flush hands on what was committed", "[conformance]") {
   }
 }
 
+TEST_CASE("in place: a blocking flush waits for what was committed", "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Pair pair(transport);
+    std::string sent = fill(*pair.client);
+    const std::string block = pattern_of(78, 32 << 10);
+    while (!put_if_room(*pair.client, block).empty()) sent += block;
+    errno = 0;
+    REQUIRE(pair.client->sync_write(nullptr, 0, 1ms) == -1);
+    REQUIRE(errno == ETIMEDOUT);
+    REQUIRE(testing::receive(pair.loop, *pair.server, sent.size()) == sent);
+    REQUIRE(pair.client->sync_write(nullptr, 0, 10s) == 0);
+  }
+}
+
 TEST_CASE("in place: a writer that commits is bounded, called again, and loses nothing",
           "[conformance]") {
   FOR_EVERY_TRANSPORT(transport) {
