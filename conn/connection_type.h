@@ -82,6 +82,14 @@ class AECONN_API ConnectionType {
   /// certificates_end counts the certificates in them. Throws Error like listen(). For types of tls
   /// it may be called on any thread.
   void prepare(const Endpoint& endpoint) const;
+  /// Checks `endpoint` like check(), and reads the files that a client's connections to it need;
+  /// over tls these are, without option ca, the certificates that the system trusts, whose reading
+  /// takes tens of milliseconds. Opens nothing on the network, and needs no device. For a program
+  /// that checks its configuration, or whose loop must not wait for files. The type keeps what was
+  /// read until it is destroyed; configure(), Registry::reload_tls() and reload=auto read it again,
+  /// and fail once it cannot be read any more. Throws Error. For types of tls it may be called on
+  /// any thread.
+  void prepare_client(const Endpoint& endpoint) const;
 
   /// Listens for connections on `endpoint` until the returned listener is destroyed. Throws Error,
   /// for example if the port is in use.

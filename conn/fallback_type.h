@@ -50,6 +50,8 @@ class AECONN_API FallbackType final : public Transport {
   void check(const Endpoint& endpoint) const override;
   /// Calls ConnectionType::prepare() of each scheme of the list that is available.
   void prepare(const Endpoint& endpoint) const override;
+  /// Calls ConnectionType::prepare_client() of each scheme of the list that is available.
+  void prepare_client(const Endpoint& endpoint) const override;
   /// Listens on all available schemes. Throws Error if none is available; if only some are,
   /// Listener::not_served() reports the others. For port 0 all schemes use the same port.
   ListenerPtr listen(ae::EventLoop& loop, const Endpoint& endpoint,

@@ -47,6 +47,11 @@ class AECONN_API Registry {
   std::vector<const ConnectionType*> lists() const;
   /// Returns all transports: those of types(), followed by those of lists().
   std::vector<const ConnectionType*> types_and_lists() const;
+  /// Reads again all files that the TLS transports use, those of their options and those that URLs
+  /// of listeners name: call it when certificates have been renewed. The options stay. New
+  /// connections use the new files. A transport that cannot use them keeps what it has; the
+  /// function then throws the first Error, after all transports have been tried. Any thread.
+  void reload_tls() const;
   /// Sets a handler that is called when a connection to a list of schemes is established over
   /// another scheme than the first. Set it before connections are made.
   void on_fallback(FallbackHandler handler);

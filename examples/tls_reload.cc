@@ -49,10 +49,8 @@ int signal_descriptor(int signal) {
 int main(int argc, char** argv) try {
   if (argc != 4) throw std::runtime_error("usage: tls_reload URL CERTIFICATE KEY");
   const conn::Endpoint at = conn::Endpoint::parse(argv[1]);
-  const conn::Options files{{"cert", argv[2]}, {"key", argv[3]}};
   const conn::Registry registry = conn::all_transports();  // must outlive the loop
-  conn::ConnectionType& tls = registry.require(at.scheme);
-  tls.configure(files);
+  registry.require(at.scheme).configure({{"cert", argv[2]}, {"key", argv[3]}});
 
   ae::LibevLoop loop;
   conn::Stop stop(loop);
@@ -61,7 +59,7 @@ int main(int argc, char** argv) try {
     signalfd_siginfo info;
     if (::read(fd, &info, sizeof info) != sizeof info) return;
     try {
-      tls.configure(files);  // reloads the files
+      registry.reload_tls();
       std::cout << "reloaded" << std::endl;
     } catch (const conn::Error& error) {
       std::cerr << "the old certificate stays: " << error.what() << std::endl;

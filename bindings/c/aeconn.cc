@@ -183,6 +183,22 @@ int aeconn_prepare_url(const char* url) {
   });
 }
 
+int aeconn_prepare_client_url(const char* url) {
+  if (url == nullptr) return no_handle();
+  return guarded([&] {
+    const conn::Endpoint endpoint = conn::Endpoint::parse(url);
+    registry().require(endpoint.scheme).prepare_client(endpoint);
+    return 0;
+  });
+}
+
+int aeconn_reload_tls() {
+  return guarded([] {
+    registry().reload_tls();
+    return 0;
+  });
+}
+
 int aeconn_on_fallback(aeconn_fact_fn fn, void* context) {
   return guarded([&] {
     conn::FallbackHandler told;

@@ -84,6 +84,19 @@ int aeconn_configure(const char* scheme, const char* options);
  * the transport fails, even if nothing listens on the URL; and statistic certificates_end counts
  * the certificates in them. Returns 0, or -1 with errno and a sentence. */
 int aeconn_prepare_url(const char* url);
+/* Checks the URL and all its options as aeconn_connect() does, and reads the files that connections
+ * to it need; over tls these are, without option ca, the certificates that the system trusts, whose
+ * reading takes tens of milliseconds. Opens nothing on the network. Use it to check a
+ * configuration, and before a loop runs that must not wait for files. What was read is kept until
+ * the process ends, and aeconn_configure(), aeconn_reload_tls() and reload=auto read it again: once
+ * the files cannot be read any more, these calls fail. Returns 0, or -1 with errno and a sentence.
+ * Thread-safe. */
+int aeconn_prepare_client_url(const char* url);
+/* Reads the files of all transports of tls again, those of aeconn_configure() and those that URLs
+ * of listeners name; call it when certificates were renewed. The options stay. New connections use
+ * the new files. A transport that cannot use them keeps what it has; the result is then -1 with
+ * errno, and the sentence of the first of these. Otherwise returns 0. Thread-safe. */
+int aeconn_reload_tls(void);
 
 /* Called once with a NUL-terminated text of `size` bytes, which is valid during the call. */
 typedef void (*aeconn_text_fn)(void* context, const char* text, size_t size);
@@ -280,10 +293,10 @@ void aeconn_listener_pause(aeconn_listener* listener);
 void aeconn_listener_resume(aeconn_listener* listener);
 /* For a list of schemes: the ones not available when listening began, each with the reason. */
 void aeconn_listener_not_served(const aeconn_listener* listener, aeconn_fact_fn fn, void* context);
-/* Receives one sentence for each pending connection that did not become a connection; one, "TLS files
- * not read again, the old ones stay: ...", for each failure to read changed files (reload=auto); and
- * one when clients have to wait because descriptors or memory are missing, until all were
- * accepted. */
+/* Receives one sentence for each pending connection that did not become a connection; one, "TLS
+ * files not read again, the old ones stay: ...", for each failure to read changed files
+ * (reload=auto); and one when clients have to wait because descriptors or memory are missing, until
+ * all were accepted. */
 typedef void (*aeconn_refused_fn)(void* context, const char* why);
 void aeconn_listener_on_refused(aeconn_listener* listener, aeconn_refused_fn fn, void* context);
 
@@ -363,13 +376,13 @@ int aeconn_graceful_stop_status(const aeconn_graceful_stop* stop, uint64_t* conn
 /* Handler of an event: receives the context it was set with, and the connection. */
 typedef void (*aeconn_conn_fn)(void* context, aeconn_conn* conn);
 /* Returns at once, but the first connection of tls reads the files that it needs before, those of
- * the system for tens of milliseconds. `done` runs exactly once, from the loop, unless the
- * connection is closed before; aeconn_get_state() is then AECONN_CONNECTED or AECONN_FAILED. NULL
- * with errno and a sentence if the URL is invalid, if memory is missing, or if its only scheme is
- * rdma and this process cannot use RDMA at all (no device or library: ENODEV; no access: EACCES);
- * over tls+rdma and of lists, the connection fails instead. If a file named in the URL is invalid,
- * the connection fails with EINVAL; if the file cannot be read, with the errno of that, such as
- * ENOENT or EACCES. */
+ * the system for tens of milliseconds; aeconn_prepare_client_url() reads them in advance. `done`
+ * runs exactly once, from the loop, unless the connection is closed before; aeconn_get_state() is
+ * then AECONN_CONNECTED or AECONN_FAILED. NULL with errno and a sentence if the URL is invalid, if
+ * memory is missing, or if its only scheme is rdma and this process cannot use RDMA at all (no
+ * device or library: ENODEV; no access: EACCES); over tls+rdma and of lists, the connection fails
+  instead. If a file named in the URL is invalid, the connection fails with EINVAL; if the file
+ * cannot be read, with the errno of that, such as ENOENT or EACCES. */
 aeconn_conn* aeconn_connect(aeconn_loop* loop, const char* url, aeconn_conn_fn done, void* context);
 /* Blocking variant. NULL with errno and a sentence on failure. */
 aeconn_conn* aeconn_connect_wait(aeconn_loop* loop, const char* url, int64_t timeout);

@@ -92,6 +92,24 @@ class Facts(unittest.TestCase):
         with _Peer(self.certificate, self.key, []) as peer:
             asyncio.run(main(peer))
 
+    def test_the_files_of_a_client(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        ca = pathlib.Path(folder.name) / "ca.pem"
+        ca.write_bytes(pathlib.Path(self.certificate).read_bytes())
+        with _Peer(self.certificate, self.key, []) as peer:
+            url = peer.url.replace(self.certificate, str(ca))
+            aeconn.prepare_client(url)
+            ca.unlink()
+            with aeconn.connect(url, 30) as ours:
+                self.assertEqual(ours.recv(5), b"here\n")
+            with self.assertRaisesRegex(FileNotFoundError, "ca.pem"):
+                aeconn.reload_tls()
+            ca.write_bytes(pathlib.Path(self.certificate).read_bytes())
+            aeconn.reload_tls()
+        with self.assertRaisesRegex(OSError, "colour"):
+            aeconn.prepare_client("tls://127.0.0.1:1?colour=red")
+
     def test_without_tls(self) -> None:
         one, other = socket.socketpair()
         with other, aeconn.adopt(one) as ours:

@@ -31,6 +31,10 @@ void ConnectionType::prepare(const Endpoint& endpoint) const {
   Transport::of(*this).prepare(endpoint);
 }
 
+void ConnectionType::prepare_client(const Endpoint& endpoint) const {
+  Transport::of(*this).prepare_client(endpoint);
+}
+
 ListenerPtr ConnectionType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
                                    AcceptHandler accepted) const {
   return Transport::of(*this).listen(loop, endpoint, std::move(accepted));
@@ -109,6 +113,7 @@ std::unique_ptr<Memory> Transport::register_memory(ae::EventLoop&,
 }
 
 void Transport::prepare(const Endpoint& endpoint) const { check(endpoint); }
+void Transport::prepare_client(const Endpoint& endpoint) const { check(endpoint); }
 
 std::vector<Capacity> Transport::capacity(const Endpoint& endpoint,
                                           std::uint64_t connections) const {

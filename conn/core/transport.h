@@ -49,6 +49,10 @@ class AECONN_API Transport : public ConnectionType {
   virtual const OptionRow* find_option(std::string_view key) const noexcept;
   /// Reads the files of a listener; see ConnectionType::prepare(). The default calls check().
   virtual void prepare(const Endpoint& endpoint) const;
+  /// Reads the files of a client; see ConnectionType::prepare_client(). The default calls check().
+  virtual void prepare_client(const Endpoint& endpoint) const;
+  /// Reads all TLS files again; see Registry::reload_tls(). The default does nothing.
+  virtual void reload_tls() {}
   /// Turns a connected socket into a connection; see ConnectionType::adopt(). The default throws
   /// Error: the transport has no connections with a descriptor.
   [[nodiscard]] virtual ConnectionPtr adopt(ae::EventLoop& loop, int fd) const;
@@ -61,7 +65,7 @@ class AECONN_API Transport : public ConnectionType {
   /// default returns an object without effect.
   [[nodiscard]] virtual std::unique_ptr<Memory> register_memory(ae::EventLoop& loop,
                                                                 std::span<std::byte> bytes) const;
-  /// Returns whether connections of this type may use carriers of the type `other`. Such
+  /// Returns whether connections of this type may use Carriers of the type `other`. Such
   /// connections must end before `other` frees what it keeps for the loop.
   virtual bool is_over(const ConnectionType& /*other*/) const noexcept { return false; }
   /// Returns whether handlers are due on the loop that no descriptor announces.

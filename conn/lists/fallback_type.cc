@@ -218,6 +218,12 @@ void FallbackType::prepare(const Endpoint& endpoint) const {
     if (candidate.type != nullptr) candidate.type->prepare(candidate.to);
 }
 
+void FallbackType::prepare_client(const Endpoint& endpoint) const {
+  (void)times(endpoint);
+  for (const Candidate& candidate : candidates_for(endpoint))
+    if (candidate.type != nullptr) candidate.type->prepare_client(candidate.to);
+}
+
 ListenerPtr FallbackType::listen(ae::EventLoop& loop, const Endpoint& endpoint,
                                  AcceptHandler accepted) const {
   check(endpoint);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/registry.h"
 
+#include <exception>
 #include <mutex>
 
 #include "ae/core/fork.h"
@@ -61,6 +62,18 @@ std::vector<const ConnectionType*> Registry::types_and_lists() const {
   for (std::size_t i = 0; i < types_.size(); ++i)
     all.insert(all.begin() + static_cast<std::ptrdiff_t>(i), types_[i]);
   return all;
+}
+
+void Registry::reload_tls() const {
+  std::exception_ptr first;
+  for (const std::unique_ptr<Transport>& type : owned_) {
+    try {
+      type->reload_tls();
+    } catch (...) {
+      if (!first) first = std::current_exception();
+    }
+  }
+  if (first) std::rethrow_exception(first);
 }
 
 const std::string* Registry::why_unavailable(std::string_view name) const noexcept {

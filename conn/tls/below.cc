@@ -120,7 +120,7 @@ ssize_t Below::write_plain(const iovec* vectors, int count) {
   return n;
 }
 
-// --- events of the carrier -----------------------------------------------------------------------
+// --- events of the Carrier -----------------------------------------------------------------------
 
 void Below::watch(ae::Mask wanted) {
   const Wanted before = wanted_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The lower connection of a TLS connection. Below is the host of its carrier. It is also the Wire
-// through which the TLS engine sends and receives ciphertext, and it passes the carrier's events on
+// The lower connection of a TLS connection. Below is the host of its Carrier. It is also the Wire
+// through which the TLS engine sends and receives ciphertext, and it passes the Carrier's events on
 // to the TLS connection.
 
 #include <memory>
@@ -14,7 +14,7 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
-/// Hosts a carrier of any transport, beginning with take(). In a forked child all reads and writes
+/// Hosts a Carrier of any transport, beginning with take(). In a forked child all reads and writes
 /// of ciphertext fail: TLS numbers its records, and parent and child would encrypt different data
 /// with the same numbers.
 class Below final : public ConnectionBase, public Wire {
@@ -35,7 +35,7 @@ class Below final : public ConnectionBase, public Wire {
 
    private:
     friend class Below;
-    // Carrier of the TLS connection. The host of this carrier is notified when the connection below
+    // Carrier of the TLS connection. The host of this Carrier is notified when the connection below
     // fails or has closed.
     const Carrier& above_;
   };
@@ -45,19 +45,19 @@ class Below final : public ConnectionBase, public Wire {
   Below& operator=(const Below&) = delete;
   ~Below() override;
 
-  /// Takes over the carrier and the state of `connection`, whose handlers are removed. Throws like
+  /// Takes over the Carrier and the state of `connection`, whose handlers are removed. Throws like
   /// ConnectionCore::hand_over(): Error if output waits, or std::bad_alloc.
   void take(ConnectionPtr connection);
-  /// The carrier; null if there is none or close() was called.
+  /// The Carrier; null if there is none or close() was called.
   Carrier* open() const noexcept { return closing() ? nullptr : carrier_.get(); }
-  /// Whether there is a carrier that has not released the connection yet: it is in use, or lingers
+  /// Whether there is a Carrier that has not released the connection yet: it is in use, or lingers
   /// after close().
   bool exists() const noexcept { return carrier_ != nullptr && ending_ != Ending::kReleased; }
   Carrier& carrier() const noexcept { return *carrier_; }
   using ConnectionBase::gone;
 
-  void connect(const Endpoint& to);  ///< starts to connect the carrier; throws std::bad_alloc
-  /// Connects the carrier, blocking until `deadline` at most. Returns whether it is connected; if
+  void connect(const Endpoint& to);  ///< starts to connect the Carrier; throws std::bad_alloc
+  /// Connects the Carrier, blocking until `deadline` at most. Returns whether it is connected; if
   /// not, failure() has the reason.
   bool connect_blocking(const Endpoint& to, ae::TimePoint deadline);
 
@@ -81,13 +81,13 @@ class Below final : public ConnectionBase, public Wire {
            !inherited();
   }
 
-  // --- events of the carrier ---------------------------------------------------------------------
-  /// Requests read and write events of the carrier, as `wanted` says. Also requests a report of the
+  // --- events of the Carrier ---------------------------------------------------------------------
+  /// Requests read and write events of the Carrier, as `wanted` says. Also requests a report of the
   /// peer's end if the connection above waits for that. Throws std::bad_alloc.
   void watch(ae::Mask wanted);
 
-  // Move the carrier to another loop, like the functions of Carrier with the same names. If there
-  // is no carrier, can_move() returns false; leave() and join() return true, because there is
+  // Move the Carrier to another loop, like the functions of Carrier with the same names. If there
+  // is no Carrier, can_move() returns false; leave() and join() return true, because there is
   // nothing to do.
   bool can_move() const noexcept;
   bool leave(ae::EventLoop* to);
@@ -95,16 +95,16 @@ class Below final : public ConnectionBase, public Wire {
 
   // --- closing -----------------------------------------------------------------------------------
   void shutdown_both();
-  /// Closes the carrier; once it is done, the closing TLS connection above is released.
+  /// Closes the Carrier; once it is done, the closing TLS connection above is released.
   void close(bool abort) noexcept;
-  /// Marks the carrier as aborted, for a TLS connection that is destroyed without close().
+  /// Marks the Carrier as aborted, for a TLS connection that is destroyed without close().
   void abort_at_once() noexcept { aborts_ = true; }
   /// Like Carrier::abandon(): frees what depends on the loop, which is being destroyed.
   void abandon() noexcept;
   ae::Duration end_linger() const noexcept;
   bool drain(ae::TimePoint until) noexcept;
 
-  // Overrides of CarrierHost, called by the carrier.
+  // Overrides of CarrierHost, called by the Carrier.
   bool wants_close() const noexcept override;
   void set_origin(Origin origin) override;
   void path_changed() noexcept override;
@@ -122,7 +122,7 @@ class Below final : public ConnectionBase, public Wire {
   bool cut_off() const noexcept;
 
   User* const user_;
-  // Bytes that were read ahead before take(). receive() returns them before it reads the carrier.
+  // Bytes that were read ahead before take(). receive() returns them before it reads the Carrier.
   std::string early_;
   std::unique_ptr<const Origin> origin_;
   bool watches_close_ = false;  // what wants_close() returned at the last watch()

@@ -73,6 +73,8 @@ struct ContextTable::Slot final : ContextSource {
   // Guarded by the table's lock.
   mutable std::string reported;
   bool serves = false;  // true if listeners use this slot; guarded by the table's lock
+  // true if expect_clients() was called; guarded by the table's lock
+  mutable bool dials = false;
   // value of the table's counter uses_ when this slot was last used; guarded by its lock
   std::uint64_t last_used = 0;
   mutable ae::Mutex mutex;
@@ -86,12 +88,26 @@ std::shared_ptr<const Context> ContextTable::make(const Options& type, const Opt
 }
 
 void ContextTable::configure(const Options& options) {
+  const std::lock_guard lock(mutex_);
+  configure_locked(options);
+}
+
+void ContextTable::configure_again() {
+  const std::lock_guard lock(mutex_);
+  configure_locked(options_);
+}
+
+void ContextTable::expect_clients(const ContextSource& source) {
+  const std::lock_guard lock(mutex_);
+  static_cast<const Slot&>(source).dials = true;
+}
+
+void ContextTable::configure_locked(const Options& options) {
   struct Renewed {
     std::shared_ptr<Slot> slot;
     std::shared_ptr<const Context> context;
-    bool serves;
+    bool serves, dials;
   };
-  const std::lock_guard lock(mutex_);
   Options its = options;
   auto trust = std::make_shared<TrustCache>();
   const std::shared_ptr<const Context> plain = make(options, {}, trust);
@@ -103,9 +119,10 @@ void ContextTable::configure(const Options& options) {
     // Drops slots of endpoint options that neither a connection nor a listener uses now.
     if (!slot->options.empty() && !held) continue;
     renewed.push_back({slot, slot->options.empty() ? plain : make(options, slot->options, trust),
-                       held && slot->serves});
+                       held && slot->serves, held && slot->dials});
     renewed.back().context->load();
     if (renewed.back().serves) (void)renewed.back().context->server();
+    if (renewed.back().dials) (void)renewed.back().context->client();
     slots.emplace(key, slot);
   }
   // No statement from here on throws, so configure() changes either everything or nothing.
@@ -115,6 +132,7 @@ void ContextTable::configure(const Options& options) {
   slots_.swap(slots);
   for (Renewed& one : renewed) {
     one.slot->serves = one.serves;
+    one.slot->dials = one.dials;
     one.slot->unusable = {};
     one.slot->reported.clear();
     const std::lock_guard slot_lock(one.slot->mutex);
@@ -135,6 +153,7 @@ ContextSource::Reloaded ContextTable::reload(const Slot& slot, const FileStamps&
     now.refuse_special();
     next->load();
     if (slot.serves) (void)next->server();
+    if (slot.dials) (void)next->client();
   } catch (const Error&) {
     slot.unusable = now;
     slot.try_again = std::chrono::steady_clock::now() + kPause;

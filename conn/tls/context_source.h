@@ -46,6 +46,8 @@ class ContextTable {
   /// Sets the type's options and reads all files again. Throws Error and changes nothing if a
   /// context that listeners use, or the context without endpoint options, cannot be made.
   void configure(const Options& options);
+  /// Reads all files again, with the options of the last configure(). Throws like it.
+  void configure_again();
   void set_pass_phrase(std::string_view phrase);
   /// Returns the type's options merged with those of `endpoint`. Neither may contain options of the
   /// layer below.
@@ -54,6 +56,9 @@ class ContextTable {
   /// even if server-name or connect-timeout differs. `serves`: whether it is for a listener, which
   /// needs a server context now and after each configure().
   std::shared_ptr<const ContextSource> source(const Options& endpoint, bool serves);
+  /// Has configure() read the files of clients of `source` at once, those of the system, too, as
+  /// long as `source` is held.
+  void expect_clients(const ContextSource& source);
 
   /// Statistics of the TLS session caches, summed over all listeners with option resumption=cache.
   struct Sessions {
@@ -69,6 +74,7 @@ class ContextTable {
 
  private:
   struct Slot;
+  void configure_locked(const Options& options);
   ContextSource::Reloaded reload(const Slot& slot, const FileStamps& now);
   using Slots = std::map<std::map<std::string, std::string, std::less<>>, std::shared_ptr<Slot>>;
   std::shared_ptr<const Context> make(const Options& type, const Options& endpoint,

@@ -32,7 +32,7 @@ bool is_tcp_socket(int fd) {
 // direction in turn for this long.
 constexpr ae::Duration kTurn = std::chrono::milliseconds(1);
 
-/// Blocks until the carrier can read or write, as requested, at most until `deadline`. If both are
+/// Blocks until the Carrier can read or write, as requested, at most until `deadline`. If both are
 /// requested, waits for each in turn for a short time, so it may return early.
 void wait(Carrier& carrier, bool reading, bool writing, ae::TimePoint deadline) {
   if (!reading || !writing) {

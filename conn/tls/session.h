@@ -80,7 +80,7 @@ class Session {
 
   // --- failures ----------------------------------------------------------------------------------
   /// Returns the failure of the connection below; null if that is not why this connection has
-  /// failed. Asks the carrier's why_ended(), since a failed connection below reports its failure
+  /// failed. Asks the Carrier's why_ended(), since a failed connection below reports its failure
   /// only after earlier input has been read, and nothing reads that input once this connection has
   /// failed.
   const Failure* why_below() const noexcept;

@@ -80,6 +80,8 @@ void TlsType::configure(const Options& options) {
   contexts_->set_below(std::move(below));
 }
 
+void TlsType::reload_tls() { contexts_->table.configure_again(); }
+
 void TlsType::set_pass_phrase(std::string_view phrase) { contexts_->table.set_pass_phrase(phrase); }
 
 std::vector<Capacity> TlsType::capacity(const Endpoint& endpoint, std::uint64_t connections) const {
@@ -164,6 +166,18 @@ void TlsType::prepare(const Endpoint& endpoint) const {
   check(endpoint);
   below_.prepare(below_endpoint(endpoint));
   contexts_->keep(source_for(endpoint.to_string(), endpoint.options));
+}
+
+void TlsType::prepare_client(const Endpoint& endpoint) const {
+  check(endpoint);
+  try {
+    auto source = contexts_->table.source(split_options(endpoint.options).tls, false);
+    (void)source->get()->client();  // reads the files
+    contexts_->table.expect_clients(*source);
+    contexts_->keep(std::move(source));
+  } catch (const Error& error) {
+    throw Error(endpoint.to_string() + ": " + error.what());
+  }
 }
 
 std::shared_ptr<const ContextSource> TlsType::source_for(const std::string& where,

@@ -41,6 +41,9 @@ class AECONN_API TlsType final : public Transport {
   /// cannot be read, a key does not match), nothing changes and the previous configuration stays in
   /// use.
   void configure(const Options& options) override;
+  /// Reads all files again, without a change of the options: those that configure() reads. Throws
+  /// Error like configure(), and then changes nothing.
+  void reload_tls() override;
   /// Returns the table of TLS options. The layer below has a table of its own.
   const OptionTable* option_table() const noexcept override { return &table_; }
   /// Returns the TLS option `key`, or else the option `key` of the layer below; null if neither has
@@ -48,6 +51,7 @@ class AECONN_API TlsType final : public Transport {
   const OptionRow* find_option(std::string_view key) const noexcept override;
   void check(const Endpoint& endpoint) const override;
   void prepare(const Endpoint& endpoint) const override;
+  void prepare_client(const Endpoint& endpoint) const override;
   ListenerPtr listen(ae::EventLoop& loop, const Endpoint& endpoint,
                      AcceptHandler accepted) const override;
   ConnectionPtr create(ae::EventLoop& loop) const override;

@@ -51,7 +51,7 @@ struct TlsSettings {
        "File for session secrets, to decrypt captures: for debugging only"},
   };
   conn::Options options;
-  std::vector<conn::ConnectionType*> types;
+  const conn::Registry* registry = nullptr;  // set by attach()
 
   /// The transport's row, which has the words for completion; null in a build without TLS.
   static const conn::OptionRow* row_of(const conn::Registry& registry, std::string_view key) {
@@ -63,26 +63,22 @@ struct TlsSettings {
         if (row.name() == key) return &row;
     return nullptr;
   }
-  /// Configures the registry's TLS transports, which reload() will configure again.
-  void attach(const conn::Registry& registry) {
-    for (const auto& type : registry.types()) {
-      if (type->name() == "tls" || type->name().starts_with("tls+")) types.push_back(type);
-    }
+  /// Configures the registry's TLS transports, whose files reload() will read again.
+  void attach(const conn::Registry& its_registry) {
+    registry = &its_registry;
     if (options.empty()) return;
-    if (types.empty()) registry.require("tls");  // throws: a build without TLS
-    apply();
-  }
-  void apply() const {
+    (void)registry->require("tls");  // throws: a build without TLS
     conn::Options all = options;
     const bool ca = !all.text("ca", "").empty() || !all.text("ca-dir", "").empty();
     if (ca && all.text("auth-clients", "").empty()) all.set("auth-clients", "yes");
-    for (conn::ConnectionType* type : types) type->configure(all);
+    for (conn::ConnectionType* type : registry->types())
+      if (type->name() == "tls" || type->name().starts_with("tls+")) type->configure(all);
   }
   /// Reads all files again. A transport that cannot use them keeps what it has.
   void reload() const {
-    if (types.empty()) return;
+    if (registry->find("tls") == nullptr) return;
     try {
-      apply();
+      registry->reload_tls();
       write_log("TLS certificates reloaded");
     } catch (const std::exception& error) {
       write_log(std::string("TLS certificates not reloaded, the old ones stay: ") + error.what());

@@ -177,14 +177,10 @@ class Proxy {
                                     std::chrono::steady_clock::now().time_since_epoch())
                                     .count()));
     std::string why;
-    for (const char* name : {"tls", "tls+unix", "tls+shm", "tls+vsock", "tls+rdma"}) {
-      conn::ConnectionType* const type = registry_.find(name);
-      if (type == nullptr) continue;
-      try {
-        type->configure({});
-      } catch (const conn::Error& error) {
-        why = error.what();
-      }
+    try {
+      registry_.reload_tls();
+    } catch (const conn::Error& error) {
+      why = error.what();
     }
     write_log(why.empty() ? "certificates reloaded"
                           : "certificates not reloaded, the old ones remain: " + why);

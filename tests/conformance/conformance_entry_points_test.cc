@@ -98,6 +98,8 @@ const std::vector<Entry>& entries() {
        }},
       {"check", [](Place& p) { p.type.check(p.fresh()); }},
       {"prepare", [](Place& p) { p.type.prepare(p.fresh()); }},
+      {"prepare_client", [](Place& p) { p.type.prepare_client(p.fresh()); }},
+      {"reload_tls", [](Place& p) { p.registry.reload_tls(); }},
       {"capacity", [](Place& p) { (void)p.type.capacity(p.fresh(), 10); }},
       {"statistics", [](Place& p) { (void)p.type.statistics(p.loop); }},
       {"counters", [](Place& p) { (void)p.type.counters(p.loop); }},

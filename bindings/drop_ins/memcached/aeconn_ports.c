@@ -289,16 +289,8 @@ void aeconn_ports_end(bool drain) {
 }
 
 void aeconn_ports_reload(void) {
-  size_t i;
-  for (i = 0; i < aeconn_ports.count; i++) {
-    const char* const url = aeconn_ports.urls[i];
-    char schemes[64], *next = schemes, *scheme;
-    snprintf(schemes, sizeof schemes, "%.*s", (int)strcspn(url, ":"), url);
-    while ((scheme = strsep(&next, "|")) != NULL) {
-      if (strncmp(scheme, "tls", 3) == 0 && aeconn_configure(scheme, "") != 0)
-        aeconn_ports_fail("certificates are not read again", aeconn_error());
-    }
-  }
+  if (aeconn_reload_tls() != 0)
+    aeconn_ports_fail("certificates are not read again", aeconn_error());
 }
 
 /* --- statistics ------------------------------------------------------------------------------ */

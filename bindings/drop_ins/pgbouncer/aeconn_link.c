@@ -25,15 +25,6 @@ static bool dispatching;
 static aeconn_listener **listeners;
 static int listener_count;
 
-/* Transports whose files are read again, once a URL has used them. */
-static struct {
-	const char *scheme;
-	bool used;
-} tls_schemes[] = {
-	{ "tls", false }, { "tls+unix", false }, { "tls+shm", false }, { "tls+vsock", false },
-	{ "tls+rdma", false },
-};
-
 static void on_ready(evutil_socket_t fd, short flags, void *arg)
 {
 	dispatching = true;
@@ -81,28 +72,10 @@ static bool need_loop(void)
 	return true;
 }
 
-/* The schemes of a URL are a list: "tls+rdma|tls://host:port". */
-static void remember_schemes(const char *url)
-{
-	const char *end = strstr(url, "://");
-	size_t len;
-
-	for (; end && url < end; url += len + 1) {
-		len = strcspn(url, "|:");
-		for (size_t i = 0; i < ARRAY_NELEM(tls_schemes); i++) {
-			if (strlen(tls_schemes[i].scheme) == len
-			    && strncmp(tls_schemes[i].scheme, url, len) == 0)
-				tls_schemes[i].used = true;
-		}
-	}
-}
-
 void aeconn_reload(void)
 {
-	for (size_t i = 0; i < ARRAY_NELEM(tls_schemes); i++) {
-		if (tls_schemes[i].used && aeconn_configure(tls_schemes[i].scheme, "") < 0)
-			log_error("aeconn: the certificates in use stay: %s", aeconn_error());
-	}
+	if (aeconn_reload_tls() < 0)
+		log_error("aeconn: the certificates in use stay: %s", aeconn_error());
 }
 
 /*
@@ -268,7 +241,6 @@ int aeconn_setup(void)
 		aeconn_listener_not_served(listener, on_not_served, NULL);
 		for (size_t i = 0; (at = aeconn_listener_url(listener, i)) != NULL; i++)
 			log_info("listening on %s", at);
-		remember_schemes(url);
 		listeners = realloc(listeners, (listener_count + 1) * sizeof(*listeners));
 		if (!listeners)
 			die("out of memory");
@@ -355,7 +327,6 @@ void aeconn_connect_server(PgSocket *server, const char *url)
 		disconnect_server(server, false, "cannot connect");
 		return;
 	}
-	remember_schemes(url);
 	remember_host(link, url);
 	link->held = true;
 	link->server = server;

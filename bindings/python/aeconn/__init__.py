@@ -41,7 +41,9 @@ __all__ = [
     "next_request",
     "open_connection",
     "pool",
+    "prepare_client",
     "redial",
+    "reload_tls",
     "start_server",
     "version",
 ]
@@ -67,6 +69,22 @@ def configure(scheme: str, **options: str) -> None:
         for key, value in options.items()
     )
     if lib.configure(to_c(scheme), to_c(text)) != 0:
+        raise set_up_error()
+
+
+def prepare_client(url: str) -> None:
+    """Checks the URL of a client, and reads the files that connections to it need, without a
+    connection: tls without option ca reads those of the system, for tens of milliseconds. Call it
+    before an event loop runs that must not wait for that."""
+    if lib.prepare_client_url(to_c(url)) != 0:
+        raise set_up_error()
+
+
+def reload_tls() -> None:
+    """Reads again the files of all TLS transports, also those that URLs of servers name. The
+    options stay, and new connections use the new files. Raises OSError if a transport cannot use
+    them, which then keeps what it has."""
+    if lib.reload_tls() != 0:
         raise set_up_error()
 
 

@@ -69,6 +69,8 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "error": (c_char_p,),
     "has_transport": (c_int, c_char_p),
     "configure": (c_int, c_char_p, c_char_p),
+    "prepare_client_url": (c_int, c_char_p),
+    "reload_tls": (c_int,),
     "on_fallback": (c_int, FactFn, py_object),
     "loop_new": (c_void_p,),
     "loop_free": (None, c_void_p),
