@@ -237,7 +237,7 @@ class Lane {
         connection_->set_write_handler(nullptr);
       }
     } catch (const std::bad_alloc&) {
-      // There is no memory to tell the carrier. The handler is removed nevertheless.
+      // There is no memory to tell the Carrier. The handler is removed nevertheless.
     }
   }
 

@@ -13,7 +13,7 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-/// Returns the path of a connection whose carrier describes none, "tcp 10.0.0.2:50400 >
+/// Returns the path of a connection whose Carrier describes none, "tcp 10.0.0.2:50400 >
 /// 10.0.0.1:6379": the type and both addresses.
 std::string usual_path(const Carrier& carrier) {
   std::string line(carrier.type().name());
@@ -28,7 +28,7 @@ std::string usual_path(const Carrier& carrier) {
 
 }  // namespace
 
-// --- changing the carrier, and connecting --------------------------------------------------------
+// --- changing the Carrier, and connecting --------------------------------------------------------
 
 void ConnectionBase::take_over(CarrierHost& other) noexcept {
   auto& from = static_cast<ConnectionBase&>(other);
@@ -39,7 +39,7 @@ void ConnectionBase::take_over(CarrierHost& other) noexcept {
   place_ = std::move(from.place_);
   peer_gone_ = from.peer_gone_;
   leave_counters();
-  // The type of the new carrier has counted `from` as open. That count now stands for this
+  // The type of the new Carrier has counted `from` as open. That count now stands for this
   // connection.
   counters_ = std::exchange(from.counters_, nullptr);
   carrier_changed();

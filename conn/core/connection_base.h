@@ -2,7 +2,7 @@
 #pragma once
 // ConnectionBase: the parts that a program's connection and the connection below a layer (such as
 // TLS) have in common: the counters of their transport on the loop, the results of reads and
-// writes, and the change of the carrier.
+// writes, and the change of the Carrier.
 
 #include <cstddef>
 #include <cstdint>
@@ -23,26 +23,26 @@ struct LoopCounters;
 class AECONN_API ConnectionBase : public CarrierHost {
  public:
   void take_over(CarrierHost& from) noexcept final;
-  /// Takes over everything from `from`: its state, carrier, id and counters. This host must have no
-  /// carrier; `from` has none from now on.
+  /// Takes over everything from `from`: its state, Carrier, id and counters. This host must have no
+  /// Carrier; `from` has none from now on.
   void become(ConnectionBase& from) noexcept;
 
-  /// Returns the result of ConnectionFacts::path(): the path that the carrier reports, followed by
+  /// Returns the result of ConnectionFacts::path(): the path that the Carrier reports, followed by
   /// the text of the connection's origin().
   std::string path_and_origin() const;
   /// Returns the result of ConnectionFacts::info(): the facts of the connection's origin(),
-  /// followed by the details that the carrier reports.
+  /// followed by the details that the Carrier reports.
   std::vector<std::pair<std::string, std::string>> info_and_origin() const;
 
  protected:
   using CarrierHost::CarrierHost;
 
-  /// Called by take_over() on both hosts, after they have exchanged their carriers.
+  /// Called by take_over() on both hosts, after they have exchanged their Carriers.
   virtual void carrier_changed() noexcept {}
   /// Returns the Origin that set_origin() stored; null: it was not called.
   virtual const Origin* origin() const noexcept = 0;
 
-  /// Begins to count this connection in the counters of its carrier's type on `loop`. Throws
+  /// Begins to count this connection in the counters of its Carrier's type on `loop`. Throws
   /// std::bad_alloc.
   void enter_counters(ae::EventLoop& loop);
   void leave_counters() noexcept;
@@ -54,8 +54,8 @@ class AECONN_API ConnectionBase : public CarrierHost {
   inline void count_read(std::size_t size) noexcept;
   inline void count_written(std::size_t size) noexcept;
 
-  // To be called with the result `n` of each read or write of the carrier. Both functions return
-  // `n`.
+  // Both functions record the result `n` of a read or write of the Carrier: how many bytes it
+  // moved, and whether the program has learned of the end or of a failure. They return `n`.
   inline ssize_t finish_read(ssize_t n) noexcept;
   inline ssize_t finish_write(ssize_t n, std::size_t asked) noexcept;
   void refused_write() noexcept;  ///< to be called when a write has failed with EAGAIN
@@ -75,7 +75,7 @@ class AECONN_API ConnectionBase : public CarrierHost {
       look_at_run(reads, before);
   }
 
-  // The loop's counters for the carrier's type; null while the connection moves from one loop to
+  // The loop's counters for the Carrier's type; null while the connection moves from one loop to
   // another, and after the loop has ended.
   LoopCounters* counters_ = nullptr;
   // Time at which this side began to connect, or to set up an accepted connection.

@@ -46,7 +46,7 @@ ConnectionCore::ConnectionCore(std::unique_ptr<Carrier> carrier, ae::EventLoop& 
 }
 
 ConnectionCore::~ConnectionCore() {
-  // The carrier is destroyed first, because it may still read the memory that is released below.
+  // The Carrier is destroyed first, because it may still read the memory that is released below.
   carrier_.reset();
   if (moves()) rare_->moving->connection = nullptr;
   if (in_place_ != nullptr) in_place_->end(std::make_error_code(std::errc::operation_canceled));
@@ -124,7 +124,7 @@ void ConnectionCore::abandon() noexcept {
 }
 
 void ConnectionCore::carrier_changed() noexcept {
-  // The connection is added to the set again, because the set groups connections by their carrier's
+  // The connection is added to the set again, because the set groups connections by their Carrier's
   // type, which has changed.
   if (listed()) {
     unlink();
@@ -145,7 +145,7 @@ void ConnectionCore::cut(const Failure& why) noexcept {
     carrier_->abandon();
     return release();
   }
-  // in_place_ discards its output here, and later, from the loop, closes the carrier.
+  // in_place_ discards its output here, and later, from the loop, closes the Carrier.
   if (given_up()) {
     if (in_place_ != nullptr) in_place_->drop(why.code);
     return;
@@ -251,20 +251,20 @@ CarrierHost::Alive ConnectionCore::run_write_handler() {
     if (!in_place_->has_room()) return closing() ? Alive::kGone : Alive::kYes;
     // Sending the pending output may have used up all the capacity that the event announced (for
     // example for a last TLS record that is kept back). The write handler then waits until the
-    // carrier signals again that it accepts data.
+    // Carrier signals again that it accepts data.
     if (was_blocked && state_ == State::kConnected) return Alive::kYes;
   }
   return run(on_write_, false);
 }
 
-/// Called after a read or write handler was replaced. Informs the carrier and the in-place state,
-/// which run the handlers. If the carrier cannot watch for the event, removes the handler.
+/// Called after a read or write handler was replaced. Informs the Carrier and the in-place state,
+/// which run the handlers. If the Carrier cannot watch for the event, removes the handler.
 void ConnectionCore::handler_changed(Slot& slot, bool& flag) {
   if (events_wanted()) {
     try {
       carrier_->interest_changed();
     } catch (...) {
-      put(slot, flag);  // removes the handler, which would never run without the carrier's event
+      put(slot, flag);  // removes the handler, which would never run without the Carrier's event
       throw;
     }
   }
@@ -273,8 +273,8 @@ void ConnectionCore::handler_changed(Slot& slot, bool& flag) {
 
 // --- sending and shutting down -------------------------------------------------------------------
 
-/// Returns whether write() may call the carrier now. Output of earlier commit() and send() calls
-/// must be passed to the carrier first, to keep the order; otherwise returns false with errno.
+/// Returns whether write() may call the Carrier now. Output of earlier commit() and send() calls
+/// must be passed to the Carrier first, to keep the order; otherwise returns false with errno.
 bool ConnectionCore::may_send() noexcept {
   if (reserved_ != 0) {
     errno = EBUSY;
@@ -295,7 +295,7 @@ bool ConnectionCore::may_send() noexcept {
   return false;
 }
 
-/// Ends the output for shutdown(), or with `both` for shutdown_both(). Output that the carrier has
+/// Ends the output for shutdown(), or with `both` for shutdown_both(). Output that the Carrier has
 /// not accepted yet is sent first. Returns 0, or -1 with errno.
 int ConnectionCore::end_output(bool both) {
   if (state_ == State::kClosed) return 0;

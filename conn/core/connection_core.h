@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // ConnectionCore: the part of a connection that is the same for all transports: the program's
-// handlers, closing, data that was read ahead, output that the carrier has not accepted yet, and
+// handlers, closing, data that was read ahead, output that the Carrier has not accepted yet, and
 // the connection's entry in the loop's ConnectionSet. The sources of this folder implement the
-// operations of conn::Connection on it; a transport only creates it, with its carrier.
+// operations of conn::Connection on it; a transport only creates it, with its Carrier.
 
 #include <cstddef>
 #include <cstdint>
@@ -60,9 +60,9 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
   static const ConnectionCore& of(const ConnectionFacts& connection) noexcept {
     return static_cast<const ConnectionCore&>(connection);
   }
-  /// Frees this object's part of the memory that it shares with its carrier (ConnectionBlock).
+  /// Frees this object's part of the memory that it shares with its Carrier (ConnectionBlock).
   static void operator delete(void* core) noexcept;
-  /// Returns the carrier that carries this connection's bytes now.
+  /// Returns the Carrier that carries this connection's bytes now.
   Carrier& carrier() const noexcept { return *carrier_; }
   /// Sets the handler that runs when the connection is established or has failed. For a layer (such
   /// as TLS) that is set up on another connection. Throws std::bad_alloc.
@@ -101,7 +101,7 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
   };
   struct Rare {       // the members that an established connection hardly ever needs
     Slot on_connect;  // handler passed to connect(); empty once it has run
-    // How the connection got its present carrier; null: it still has its first carrier.
+    // How the connection got its present Carrier; null: it still has its first Carrier.
     std::unique_ptr<const Origin> origin;
     // Shared with the posted function that moves the connection to another loop; null: it does not
     // move.
@@ -153,7 +153,7 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
   void drop_handlers() noexcept;
   void handler_changed(Slot& slot, bool& flag);
   bool given_up() const noexcept { return ending_ != Ending::kOpen; }
-  /// Returns whether the carrier must be informed when the events that the connection waits for
+  /// Returns whether the Carrier must be informed when the events that the connection waits for
   /// have changed.
   bool events_wanted() const noexcept {
     return !closing() && !abandoned_ && loop_ != nullptr && !moves();
@@ -188,7 +188,7 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
   bool abandoned_ = false;  // whether the loop has ended, or is about to end
   bool served_ = false;     // whether the peer opened this connection, see ConnectionSet::served()
   bool drains_ = false;     // whether ConnectionSet::drain() waits for this connection's output
-  bool output_ended_ = false;  // whether the carrier has been shut down
+  bool output_ended_ = false;  // whether the Carrier has been shut down
   // Size of the buffer that reserve() returned; 0: no buffer is reserved.
   std::size_t reserved_ = 0;
   void* private_data_ = nullptr;

@@ -29,7 +29,7 @@ ConnectionCore* next_of(const ConnectionCore& connection) noexcept {
 constexpr ae::Duration kTurn = std::chrono::milliseconds(2);
 
 /// Sends what the connection has not sent yet, like Carrier::drain(), beginning with output that
-/// the carrier has not accepted yet. Returns true if the connection has nothing more to send, or
+/// the Carrier has not accepted yet. Returns true if the connection has nothing more to send, or
 /// can send nothing more.
 bool drain_all(ConnectionCore& connection, ae::TimePoint until) noexcept {
   if (connection.in_place_ != nullptr && connection.in_place_->waits() && !connection.closing()) {
@@ -46,7 +46,7 @@ bool drain_all(ConnectionCore& connection, ae::TimePoint until) noexcept {
 }
 
 /// Returns the number of output bytes that have not left this machine, as far as it is known: those
-/// that the carrier has not accepted yet, and those in the kernel's send buffer of a socket.
+/// that the Carrier has not accepted yet, and those in the kernel's send buffer of a socket.
 std::size_t output_here(const ConnectionCore& connection) noexcept {
   std::size_t size = connection.in_place_ != nullptr ? connection.in_place_->output().waiting() : 0;
   int queued = 0;
@@ -179,7 +179,7 @@ void ConnectionSet::after_fork() noexcept {
       if (!each->events_wanted()) continue;
       try {
         each->carrier_->interest_changed();
-        // There is no memory to change the events that the carrier watches for. It keeps watching
+        // There is no memory to change the events that the Carrier watches for. It keeps watching
         // for the old ones, which then find no output to send.
       } catch (const std::exception&) {
       }

@@ -111,7 +111,7 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   /// kernel's send buffer of a socket.
   void cut_served(const Failure& why, std::size_t& connections, std::uint64_t& bytes) noexcept;
 
-  /// Calls drain(), then ends the connections of `type`, and those that may use carriers of `type`
+  /// Calls drain(), then ends the connections of `type`, and those that may use Carriers of `type`
   /// (Transport::is_over()), as the end of the loop does. For a transport whose per-loop state may
   /// be destroyed before this set: the loop destroys its locals in reverse order of creation.
   void abandon(const ConnectionType& type) noexcept;

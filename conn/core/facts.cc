@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Implements ConnectionFacts: each fact comes from the ConnectionCore or from its carrier.
+// Implements ConnectionFacts: each fact comes from the ConnectionCore or from its Carrier.
 
 #include "conn/connection_facts.h"
 

@@ -24,7 +24,7 @@ class IdleWatch {
   IdleWatch& operator=(const IdleWatch&) = delete;
 
   /// Starts or stops watching `connection`, depending on its option and its state. To be called
-  /// after the state, the carrier or the loop has changed. If there is no memory for the watch, the
+  /// after the state, the Carrier or the loop has changed. If there is no memory for the watch, the
   /// connection fails.
   static void follow(ConnectionCore& connection) noexcept;
 

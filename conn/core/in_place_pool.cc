@@ -45,7 +45,7 @@ void InPlace::settle() noexcept {
       pool_ == nullptr)
     return;
   // A closed connection still needs this object: once its output is sent or discarded,
-  // run_telling() closes the carrier.
+  // run_telling() closes the Carrier.
   if (connection_->given_up() && !connection_->closing()) return;
   read_ahead.reset();
   sending_.unqueue();

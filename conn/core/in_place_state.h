@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// InPlace: the state of a connection's in-place reads and sends if its carrier gives no access to
+// InPlace: the state of a connection's in-place reads and sends if its Carrier gives no access to
 // memory of its own. It contains bytes that were read ahead, and pending output in order. A
 // connection borrows one from the loop's pool when it needs it, and returns it when it is empty.
 // For the sources of this folder.
@@ -53,19 +53,19 @@ class InPlace {
   std::span<std::byte> reserve(std::size_t size) noexcept { return output_.reserve(size); }
   void commit(std::size_t size) noexcept;
   bool send(const Outgoing& bytes) noexcept;
-  /// Returns whether there is output that was not passed to the carrier yet.
+  /// Returns whether there is output that was not passed to the Carrier yet.
   bool waits() const noexcept { return output_.waits(); }
   const PendingOutput& output() const noexcept { return output_; }
-  /// Passes pending output to the carrier, as far as the carrier accepts it. Returns true if no
+  /// Passes pending output to the Carrier, as far as the Carrier accepts it. Returns true if no
   /// output is left.
   bool flush();
-  /// Passes pending output to the carrier. Returns true if the carrier accepts even more, so that a
+  /// Passes pending output to the Carrier. Returns true if the Carrier accepts even more, so that a
   /// write would not fail with EAGAIN.
   bool has_room();
-  /// Reports that the carrier no longer needs the oldest `count` of the segments that
+  /// Reports that the Carrier no longer needs the oldest `count` of the segments that
   /// Carrier::send() has taken.
   void references_done(std::size_t count, std::error_code error) noexcept;
-  /// Discards all output that the carrier has not taken. The release functions of this output get
+  /// Discards all output that the Carrier has not taken. The release functions of this output get
   /// `error` as the reason.
   void drop(std::error_code error) noexcept;
   /// Discards pending output in a child of fork(), because the parent process sends it.
@@ -77,7 +77,7 @@ class InPlace {
     queue_refusing();
   }
   bool shutdown_due() const noexcept { return shutdown_due_; }
-  /// Called by close(). Returns true if pending output must be sent before the carrier is closed.
+  /// Called by close(). Returns true if pending output must be sent before the Carrier is closed.
   bool begin_drain() noexcept;
 
   // --- reading and sending -----------------------------------------------------------------------

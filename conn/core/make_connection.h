@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// make_connection(): how a transport creates a connection together with its carrier.
+// make_connection(): how a transport creates a connection together with its Carrier.
 
 #include <cstddef>
 #include <memory>
@@ -15,9 +15,9 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Creates a connection in state kNone on `loop`, and its carrier: a `C` that is constructed with
+/// Creates a connection in state kNone on `loop`, and its Carrier: a `C` that is constructed with
 /// `args`. There is no other way to create either. Throws std::bad_alloc, and any exception of the
-/// carrier's constructor.
+/// Carrier's constructor.
 template <class C, class... Args>
 std::pair<ConnectionPtr, C&> make_connection(ae::EventLoop& loop, Args&&... args) {
   static_assert(alignof(C) <= alignof(std::max_align_t));

@@ -103,7 +103,7 @@ void ConnectionCore::arrive(ae::EventLoop& loop) noexcept {
   } catch (const std::bad_alloc&) {
     if (!given_up()) fail(out_of_memory());
   }
-  // This comes before carrier_->interest_changed(), which needs the carrier on its new loop.
+  // This comes before carrier_->interest_changed(), which needs the Carrier on its new loop.
   if (!carrier_->join(loop) && !given_up()) fail(out_of_memory());
   follow_idle(*this);
   if (events_wanted()) watch_or_fail();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The operations of conn::Connection. Each checks the state, and then uses the data that was read
-// ahead, the pending output, or the carrier. The operations for data in place are in
+// ahead, the pending output, or the Carrier. The operations for data in place are in
 // operations_in_place.cc, the blocking ones in operations_blocking.cc.
 
 #include "conn/connection.h"
@@ -166,7 +166,7 @@ namespace {
   return c.finish_write(c.carrier_->write(buffer, size), size);
 }
 
-/// Returns whether read() or write() can call the carrier directly: the connection is established,
+/// Returns whether read() or write() can call the Carrier directly: the connection is established,
 /// it has neither data read ahead nor pending output, and the arguments are valid.
 bool is_usual(const ConnectionCore& c, const void* buffer, std::size_t size) noexcept {
   return c.state_ == State::kConnected && c.in_place_ == nullptr && buffer != nullptr &&
@@ -279,7 +279,7 @@ void Connection::set_close_handler(Handler handler, CloseOn when) {
   try {
     c.carrier_->interest_changed();
   } catch (...) {
-    // The close handler is removed, because it would never run without the carrier's event.
+    // The close handler is removed, because it would never run without the Carrier's event.
     before = std::move(c.close_watch_);
     throw;
   }
@@ -294,7 +294,7 @@ void Connection::clear_handlers() noexcept {
   try {
     c.carrier_->interest_changed();
   } catch (const std::bad_alloc&) {
-    // There is no memory to change the events that the carrier watches for. At the next event no
+    // There is no memory to change the events that the Carrier watches for. At the next event no
     // handler is set, so none runs.
   }
   if (c.in_place_ != nullptr) c.in_place_->handler_changed();

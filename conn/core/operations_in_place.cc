@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The in-place operations of Connection. The carrier performs them if it can; otherwise they copy
+// The in-place operations of Connection. The Carrier performs them if it can; otherwise they copy
 // through chunks of memory.
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The part of InPlace that sends, for any carrier. Output from commit() and send() is queued in
-// order, and is passed to the carrier at the end of the iteration.
+// The part of InPlace that sends, for any Carrier. Output from commit() and send() is queued in
+// order, and is passed to the Carrier at the end of the iteration.
 
 #include <algorithm>
 #include <cassert>
@@ -49,10 +49,10 @@ bool InPlace::send(const Outgoing& bytes) noexcept {
   return true;
 }
 
-// --- passing output to the carrier ---------------------------------------------------------------
+// --- passing output to the Carrier ---------------------------------------------------------------
 
-/// Offers the next segment to the carrier without copying it. Returns true if the carrier took it,
-/// or refused it for good, so that it will be written instead; false if the carrier takes nothing
+/// Offers the next segment to the Carrier without copying it. Returns true if the Carrier took it,
+/// or refused it for good, so that it will be written instead; false if the Carrier takes nothing
 /// now.
 bool InPlace::offer_reference() {
   const Outgoing bytes = output_.offer();
@@ -91,7 +91,7 @@ bool InPlace::flush() {
     const int count = output_.gather(vectors.data());
     std::size_t asked = 0;
     for (int i = 0; i < count; ++i) asked += vectors[static_cast<std::size_t>(i)].iov_len;
-    if (asked == 0) {  // a carrier must not be called with zero bytes
+    if (asked == 0) {  // a Carrier must not be called with zero bytes
       output_.written(0);
       continue;
     }
@@ -118,7 +118,7 @@ bool InPlace::flush() {
 
 bool InPlace::has_room() { return (!waits() || flush()) && !connection_->wanted_.full; }
 
-/// Sets whether output waits for the carrier, which must then signal when it accepts more data.
+/// Sets whether output waits for the Carrier, which must then signal when it accepts more data.
 void InPlace::set_blocked(bool blocked) {
   connection_->wanted_.blocked = blocked;
   ask_carrier(blocked);
@@ -129,13 +129,13 @@ void InPlace::ask_carrier(bool for_an_event) {
   try {
     connection_->carrier_->interest_changed();
   } catch (const std::bad_alloc&) {
-    // Without the carrier's event, the output would never be sent, so the connection fails.
+    // Without the Carrier's event, the output would never be sent, so the connection fails.
     if (for_an_event) connection_->fail(out_of_memory());
   }
 }
 
-/// Disables the write handler while all segments are in use, even if the carrier accepts data: a
-/// segment that was passed to the carrier stays in use until the carrier no longer needs it.
+/// Disables the write handler while all segments are in use, even if the Carrier accepts data: a
+/// segment that was passed to the Carrier stays in use until the Carrier no longer needs it.
 void InPlace::look_at_room() {
   const bool is_full = output_.full() && connection_->state_ == State::kConnected;
   if (is_full == connection_->wanted_.full) return;
@@ -189,7 +189,7 @@ void InPlace::tell() noexcept {
   look_at_room();
 }
 
-/// Hands pending output to the carrier. Called by the event loop at the end of an iteration.
+/// Called by the loop at the end of an iteration: passes output to the Carrier. Runs no handler.
 std::size_t InPlace::run_sending() {
   ConnectionCore& connection = *connection_;
   if (waits() && !connection.wanted_.blocked) {
@@ -210,8 +210,8 @@ std::size_t InPlace::run_telling() {
   return 1;
 }
 
-/// Queues the write handler while shutdown() is postponed: write() now fails with EPIPE, but a
-/// carrier that accepts no data does not signal anything.
+/// While shutdown() waits until pending output was sent, write() fails with EPIPE. Queues the write
+/// handler so that the program learns that, because a Carrier without room calls no handler.
 void InPlace::queue_refusing() noexcept {
   if (pool_ == nullptr) return;
   if (connection_->wanted_.write && shutdown_due_)
@@ -261,7 +261,7 @@ bool InPlace::begin_drain() noexcept {
   }
 }
 
-/// Discards the output of a closed connection. The carrier then aborts, so that the peer does not
+/// Discards the output of a closed connection. The Carrier then aborts, so that the peer does not
 /// take what it received for the whole stream.
 void InPlace::give_up_output(std::error_code error) noexcept {
   drop(error);

@@ -65,7 +65,7 @@ bool PendingOutput::push(const Outgoing& bytes, bool by_reference) noexcept {
   return true;
 }
 
-// --- passing output to the carrier ---------------------------------------------------------------
+// --- passing output to the Carrier ---------------------------------------------------------------
 
 Outgoing PendingOutput::offer() const noexcept {
   const Segment& segment = at(next_);
@@ -129,7 +129,7 @@ void PendingOutput::given_back(std::size_t count, std::error_code error) noexcep
     done(at(i), error);
     --count;
   }
-  // The rest of `count` belongs to a segment that the carrier is taking in the present call of
+  // The rest of `count` belongs to a segment that the Carrier is taking in the present call of
   // Carrier::send(), for which lent() was not called yet.
   given_back_early_ = count;
 }
@@ -137,7 +137,7 @@ void PendingOutput::given_back(std::size_t count, std::error_code error) noexcep
 void PendingOutput::drop(std::error_code error) noexcept {
   for (; next_ != last_; ++next_) {
     Segment& segment = at(next_);
-    if (segment.begun) {  // the carrier still reads the part of the segment that it has taken
+    if (segment.begun) {  // the Carrier still reads the part of the segment that it has taken
       segment.stage = Stage::kLent;
       segment.error = error;
     } else {

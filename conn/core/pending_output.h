@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// PendingOutput: the output of one connection that waits for its carrier, in order. It consists of
+// PendingOutput: the output of one connection that waits for its Carrier, in order. It consists of
 // bytes that were copied into chunks, and memory of the program that was passed to send(). It knows
 // neither the connection nor the loop.
 //
 // The segments form a queue with three parts, in this order: segments that were passed to the
-// carrier (which may still use their memory), segments that were not, and unused elements. A
+// Carrier (which may still use their memory), segments that were not, and unused elements. A
 // segment leaves the first part once the program has been notified that it may use the memory
 // again.
 
@@ -46,9 +46,9 @@ class PendingOutput {
   /// between loops.
   void set_pool(ChunkPool* pool) noexcept { pool_ = pool; }
 
-  /// Returns whether there is output that was not passed to the carrier yet.
+  /// Returns whether there is output that was not passed to the Carrier yet.
   bool waits() const noexcept { return next_ != last_; }
-  /// Number of bytes that were not passed to the carrier yet.
+  /// Number of bytes that were not passed to the Carrier yet.
   std::size_t waiting() const noexcept {
     std::size_t size = 0;
     for (std::size_t i = next_; i != last_; ++i) size += at(i).size;
@@ -58,7 +58,7 @@ class PendingOutput {
   /// Returns whether the program was notified of all output, so that no release function is left to
   /// call.
   bool all_reported() const noexcept { return first_ == last_; }
-  bool lends() const noexcept;  ///< whether the carrier still uses memory that was passed to send()
+  bool lends() const noexcept;  ///< whether the Carrier still uses memory that was passed to send()
   bool full() const noexcept { return last_ - first_ == kSegments; }
   bool reserving() const noexcept { return filling_ != nullptr; }
 
@@ -72,33 +72,33 @@ class PendingOutput {
   /// Stops using the chunk in which reserve() returns buffers. A reserved buffer that was not
   /// committed must not be used any more.
   void stop_filling() noexcept;
-  /// Queues memory of the program. `by_reference`: whether the carrier may send it without copying,
+  /// Queues memory of the program. `by_reference`: whether the Carrier may send it without copying,
   /// so that it is offered first. Returns false if all segments are in use.
   bool push(const Outgoing& bytes, bool by_reference) noexcept;
 
-  // --- passing output to the carrier -------------------------------------------------------------
-  /// Returns whether the next segment is to be offered to the carrier without copying. offer() then
+  // --- passing output to the Carrier -------------------------------------------------------------
+  /// Returns whether the next segment is to be offered to the Carrier without copying. offer() then
   /// returns it.
   bool next_is_reference() const noexcept { return at(next_).stage == Stage::kWaiting; }
   Outgoing offer() const noexcept;
-  /// Records that the carrier has taken `size` bytes of the segment from offer(), which it reads
+  /// Records that the Carrier has taken `size` bytes of the segment from offer(), which it reads
   /// from the program's memory.
   void lent(std::size_t size) noexcept;
-  /// Records that the carrier cannot send the segment from offer() without copying it.
+  /// Records that the Carrier cannot send the segment from offer() without copying it.
   void refused() noexcept { at(next_).stage = Stage::kRefused; }
   /// Stores the segments that are to be written together in `vectors`, an array of kSegments
   /// elements. Returns the number of segments stored.
   int gather(iovec* vectors) const noexcept;
-  /// Records that the carrier accepted `size` bytes of the segments from gather().
+  /// Records that the Carrier accepted `size` bytes of the segments from gather().
   void written(std::size_t size) noexcept;
 
   // --- output that is no longer needed -----------------------------------------------------------
-  /// Records that the carrier no longer needs the oldest `count` segments that were lent to it.
+  /// Records that the Carrier no longer needs the oldest `count` segments that were lent to it.
   void given_back(std::size_t count, std::error_code error) noexcept;
-  /// Discards the segments that were not passed to the carrier. A segment that the carrier has
-  /// taken in part ends when the carrier no longer needs it.
+  /// Discards the segments that were not passed to the Carrier. A segment that the Carrier has
+  /// taken in part ends when the Carrier no longer needs it.
   void drop(std::error_code error) noexcept;
-  /// Ends all segments, including those whose memory the carrier uses.
+  /// Ends all segments, including those whose memory the Carrier uses.
   void end(std::error_code error) noexcept;
   /// Returns whether there is a finished segment with a release function, which take_release()
   /// would return.
@@ -108,9 +108,9 @@ class PendingOutput {
 
  private:
   enum class Stage : std::uint8_t {
-    kWaiting,  ///< the segment is to be offered to the carrier without copying
-    kRefused,  ///< the segment is to be written with the carrier's writev()
-    kLent,     ///< the carrier has taken the segment, and still reads the program's memory
+    kWaiting,  ///< the segment is to be offered to the Carrier without copying
+    kRefused,  ///< the segment is to be written with the Carrier's writev()
+    kLent,     ///< the Carrier has taken the segment, and still reads the program's memory
     kDone,     ///< the segment is no longer needed: its release function is due
   };
   struct Segment {
@@ -123,7 +123,7 @@ class PendingOutput {
     const Memory* memory = nullptr;
     std::error_code error;
     Stage stage = Stage::kWaiting;
-    bool begun = false;  // whether the carrier has taken a part of the segment
+    bool begun = false;  // whether the Carrier has taken a part of the segment
   };
 
   Segment& at(std::size_t index) noexcept { return segments_[index % kSegments]; }
@@ -137,10 +137,10 @@ class PendingOutput {
   std::size_t held_ = 0;      // number of copied bytes that wait to be sent
   std::array<Segment, kSegments> segments_;
   // Indexes into segments_, modulo its size. first_: the oldest segment whose release function was
-  // not called yet. next_: the first segment that was not passed to the carrier completely. last_:
+  // not called yet. next_: the first segment that was not passed to the Carrier completely. last_:
   // the first unused element.
   std::size_t first_ = 0, next_ = 0, last_ = 0;
-  // Number of segments that the carrier returned inside Carrier::send(), before lent() was called
+  // Number of segments that the Carrier returned inside Carrier::send(), before lent() was called
   // for them.
   std::size_t given_back_early_ = 0;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// QueuedLoop: what a transport keeps for one loop if its carriers are QueuedCarriers.
+// QueuedLoop: what a transport keeps for one loop if its Carriers are QueuedCarriers.
 
 #include <memory>
 #include <variant>
@@ -13,7 +13,7 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// The ReadyList of a transport's carriers on one loop, and an `Own`: the transport's other
+/// The ReadyList of a transport's Carriers on one loop, and an `Own`: the transport's other
 /// state for the loop. The loop owns this object. When the loop ends, each LoopEndWatcher is
 /// notified, and then the transport's connections are abandoned; all members still exist at that
 /// time.
@@ -37,7 +37,7 @@ class QueuedLoop final : public ae::LoopLocal {
   const ConnectionType& type;  ///< the transport
   ae::EventLoop& loop;         ///< the loop that owns this object
   ConnectionSet& set;          ///< the loop's connections of all types
-  ReadyList ready{loop};       ///< the list for the carriers; the loop serves it
+  ReadyList ready{loop};       ///< the list for the Carriers; the loop serves it
   Own own;                     ///< the transport's other state for the loop
 
  private:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// ReadAhead: implements peek() and consume() where the carrier cannot show the bytes in its own
+// ReadAhead: implements peek() and consume() where the Carrier cannot show the bytes in its own
 // memory. It reads input into a chunk of memory and shows the bytes there. Unread bytes in the
-// chunk always come before all bytes that the carrier still has.
+// chunk always come before all bytes that the Carrier still has.
 
 #include <cstddef>
 

@@ -52,7 +52,7 @@ View ReadAhead::peek(std::size_t together) {
       return view;
     }
     while (unread() < together && unread_->room() != 0) {
-      // If the carrier can show bytes in its own memory, only as many bytes as needed are copied,
+      // If the Carrier can show bytes in its own memory, only as many bytes as needed are copied,
       // in growing steps.
       std::size_t room = unread_->room();
       if (its_.connection().carrier_->peeks_in_place())

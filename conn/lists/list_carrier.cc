@@ -50,7 +50,7 @@ void ListCarrier::connect(const Endpoint& to) {
 
 void ListCarrier::dialled(ConnectionPtr winner) {
   const std::unique_ptr<Dial> over = std::move(dial_);
-  // The connection is stored in a variable, because hand_over() gives this carrier another host.
+  // The connection is stored in a variable, because hand_over() gives this Carrier another host.
   CarrierHost& connection = host();
   try {
     skipped_ = over->not_taken();
@@ -76,7 +76,7 @@ void ListCarrier::dialled(ConnectionPtr winner) {
   if (thrown) std::rethrow_exception(thrown);
 }
 
-/// Continues the connection with the carrier of `winner`. This carrier passes to the winner's
+/// Continues the connection with the Carrier of `winner`. This Carrier passes to the winner's
 /// connection, which is then closed; the loop destroys both once no function of theirs is
 /// executing.
 void ListCarrier::hand_over(ConnectionPtr winner) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// ListCarrier: the carrier of a connection to a URL with a list of schemes, until one of the
-// schemes is ready. Once one of them is ready, the connection continues with the carrier of that
+// ListCarrier: the Carrier of a connection to a URL with a list of schemes, until one of the
+// schemes is ready. Once one of them is ready, the connection continues with the Carrier of that
 // candidate, and this object is destroyed.
 
 #include <memory>
@@ -18,7 +18,7 @@ namespace conn { inline namespace AECONN_ABI {
 
 class FallbackType;
 
-/// The carrier of a connection to a list of schemes before it is established. Carries no bytes:
+/// The Carrier of a connection to a list of schemes before it is established. Carries no bytes:
 /// reads and writes are refused.
 class ListCarrier final : public Carrier {
  public:

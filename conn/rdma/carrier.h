@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The carrier of transport rdma: implements the functions that the connection core calls on a
-// carrier. The base class, LinkedCarrier, handles what rdma_cm, the device and the loop report
+// The Carrier of transport rdma: implements the functions that the connection core calls on a
+// Carrier. The base class, LinkedCarrier, handles what rdma_cm, the device and the loop report
 // (conn/rdma/linked_carrier.h).
 
 #include <memory>
@@ -15,7 +15,7 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class RdmaCarrier final : public LinkedCarrier {
  public:
-  /// Creates the carrier of a connection. `listener`: the listener that accepts the connection;
+  /// Creates the Carrier of a connection. `listener`: the listener that accepts the connection;
   /// null for an outgoing connection. Throws VerbsError if the machine has no RDMA.
   RdmaCarrier(const ConnectionType& type, LoopState& state,
               std::shared_ptr<const Settings> settings, AcceptOwner* listener = nullptr)

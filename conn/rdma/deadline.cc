@@ -31,10 +31,10 @@ ae::Duration Deadline::on_timer(Of what, ae::TimePoint due) {
   if (!state_->iteration().may_expire()) return kAgain;
   timer_ = 0;
   const IterationBudget::Spending spending(state_->iteration());
-  // If the loop was stopped or this timer was postponed, the awaited event may have arrived without
-  // being processed. So events are processed first: after such a delay, and for kAddress, up to 64
-  // rdma_cm events; otherwise only those for which this iteration has time. (An accepting side can
-  // also learn from its queue pair that the connection is established.)
+  // If the loop did not run for a while, the awaited event may have arrived and was not processed
+  // yet. So rdma_cm events are processed before the time counts as over: up to 64 if this timer is
+  // late and an address is awaited (kAddress); otherwise as many as this iteration may process. (An
+  // accepting side can also learn from its queue pair that the connection is established.)
   const bool late = std::chrono::steady_clock::now() - due > kStoodStill;
   try {
     state_->catch_up(late && what == Of::kAddress ? IterationBudget::Most::kAll

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A carrier that has a Link. This class handles what rdma_cm, the device and the loop report; the
+// A Carrier that has a Link. This class handles what rdma_cm, the device and the loop report; the
 // class derived from it, RdmaCarrier, handles the calls of the connection core.
 //
 // Its parts:
@@ -60,7 +60,7 @@ class LinkedCarrier : public QueuedCarrier,
  public:
   ~LinkedCarrier() override;
   /// Call when the listener has handed this connection over to the user, or is being destroyed: the
-  /// carrier does not call the listener any more.
+  /// Carrier does not call the listener any more.
   void leave_listener() noexcept { listener_ = nullptr; }
 
  protected:

@@ -77,7 +77,7 @@ class PathRecovery final : public HelloExchange, private SessionTable::User {
     Posting& posting;
     Reader& reader;
     std::unique_ptr<Setup>& setup;  ///< the present attempt to connect; null if there is none
-    const CarrierBase& carrier;     ///< the connection's carrier
+    const CarrierBase& carrier;     ///< the connection's Carrier
     AddressBook& book;
     SetupUser& setup_user;
     PathRecoveryUser& user;

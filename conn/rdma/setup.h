@@ -51,8 +51,8 @@ class SetupUser {
   ~SetupUser() = default;
 };
 
-/// Interface for a connection that exchanges more private data than the hello of its stream and
-/// path (PathRecovery).
+/// What a connection adds to the private data of rdma_cm when it is set up, besides the usual
+/// greeting (Hello), and what it takes from the peer's. PathRecovery implements it.
 class HelloExchange {
  public:
   virtual ~HelloExchange() = default;

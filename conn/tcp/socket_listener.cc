@@ -219,8 +219,8 @@ void SocketListener::Acceptor::watch(bool wanted) {
     loop_->remove_file_event(socket.fd.get(), ae::kReadable);
 }
 
-/// The backlogs hold no more than awaited_until_ allows for, unless the program gave them another
-/// length: so accepting ends although more connections arrive all the time.
+/// The first call limits how many connections are accepted to what the backlogs of the sockets can
+/// hold: so the stop ends even if further clients connect all the time.
 bool SocketListener::Acceptor::accept_arrived(bool first) {
   if (first) {
     const auto backlog = static_cast<std::uint64_t>(settings_->backlog) + 1;

@@ -18,7 +18,6 @@
 #include <thread>
 
 #include "conn/error.h"
-#include "conn/error.h"
 #include "conn/tcp/socket.h"
 #include "tests/support/catch.h"
 #include "tests/support/raw_socket.h"
