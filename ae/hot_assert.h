@@ -4,8 +4,8 @@
 
 #include <cassert>
 
-// Like assert(), but release builds do not evaluate it: only builds that set AECONN_CHECKS (debug,
-// ASan and fuzzing) do.
+/// Like assert(), but release builds do not evaluate it: only builds that set AECONN_CHECKS (debug,
+/// ASan and fuzzing) do.
 #ifdef AECONN_CHECKS
 #define AECONN_HOT_ASSERT(condition) assert(condition)
 #else
