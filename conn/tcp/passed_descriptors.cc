@@ -70,9 +70,13 @@ void close_some(std::vector<int>& fds) noexcept {
 }
 
 /// Reads all unread messages of a connection, so that disarm() prepares each descriptor in them
-/// before it is closed, and closes the socket.
+/// before it is closed, and closes the socket. Does so for each connection that waits in the backlog
+/// of a listening socket. The socket itself is then empty: if a loop just handles an event of it, the
+/// kernel releases the socket on the loop's thread, and what was still in it, too.
 void drain_and_close(int socket) noexcept {
-  ::shutdown(socket, SHUT_RDWR);  // the peer can send no more
+  ::shutdown(socket, SHUT_RDWR);  // the peer can send no more, and no other can connect
+  for (int waiting; (waiting = ::accept4(socket, nullptr, nullptr, SOCK_CLOEXEC)) >= 0;)
+    drain_and_close(waiting);
   std::array<char, 16 * 1024> discarded;
   const iovec room{discarded.data(), discarded.size()};
   for (;;) {
@@ -173,7 +177,9 @@ class Closer {
 
   ae::Mutex mutex_;
   std::vector<int> passed_;   // descriptors of peers
-  std::vector<int> sockets_;  // connections with unread messages that contain descriptors
+  // Sockets with unread messages that contain descriptors: connections, and listening sockets that
+  // have connections in their backlogs.
+  std::vector<int> sockets_;
   // Number of descriptors in both lists, and of those that the thread is closing now.
   std::atomic<std::size_t> count_{0};
   bool running_ = false;
@@ -325,8 +331,7 @@ void close_listening(Fd socket) noexcept {
   if (getsockopt(socket.get(), SOL_SOCKET, SO_DOMAIN, &family, &size) != 0 || family != AF_UNIX)
     return;
   if (refuses_descriptors(socket.get())) return;
-  const int fd = socket.release();
-  close_aside({&fd, 1});
+  Closer::get().add({}, socket.release());
 }
 
 }}}  // namespace conn::tcp

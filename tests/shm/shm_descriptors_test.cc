@@ -2,6 +2,8 @@
 // Peers of shm that pass descriptors which are no memory: closing one may wait for as long as the
 // peer likes, and the loop does not.
 
+#include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -125,6 +127,25 @@ TEST_CASE("shm descriptors: a listener ends though a client waits", "[shm][shm-h
   attacked.answers();
   lingering.free();
   RUN_UNTIL(server.loop, conn::tcp::closing_aside() == 0);
+}
+
+TEST_CASE("shm descriptors: a backlog is emptied though a loop still handles its listening socket",
+          "[shm][shm-hostile][hostile]") {
+  Lingering lingering;
+  const testing::TempFolder folder;
+  const std::string path = folder.path() + "/s";
+  const int listening = testing::listening_with_credentials(path);
+  const RawSocket client = RawSocket::connect(conn::Endpoint::parse("unix:" + path));
+  lingering.give(client.fd(), "y");
+  // An event loop holds the socket, too, while it handles an event of it. If it is the last to let
+  // the socket go, it releases what the socket contains.
+  const RawSocket held(::fcntl(listening, F_DUPFD_CLOEXEC, 0));
+  conn::tcp::close_listening(conn::tcp::Fd(listening));
+  CHECK(testing::is_closed_aside());
+  pollfd state{client.fd(), 0, 0};
+  CHECK(::poll(&state, 1, 0) == 1);
+  CHECK((state.revents & POLLHUP) != 0);
+  lingering.free();
 }
 
 TEST_CASE("shm descriptors: while closing is stuck each client that is refused holds few",
