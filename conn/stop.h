@@ -87,8 +87,8 @@ class AECONN_API Stop {
   /// about to end, and another signal must not kill it.
   ~Stop();
 
-  /// Takes ownership of a listener, and destroys it when the stop begins, or at once if the stop
-  /// has begun. Before it destroys listeners, their accept handlers get the connections that are in
+  /// Takes ownership of a listener, and destroys it soon after the stop begins, or at once if it has
+  /// begun. Before it destroys listeners, their accept handlers get the connections that are in
   /// the backlogs of the loops that serve, whoever owns the listener: as far as max-connections
   /// allows, and within one second, or half of the limit if that is less. A listener that is paused
   /// then accepts none. A connection that arrives while its listener is being destroyed is reset.
@@ -108,8 +108,8 @@ class AECONN_API Stop {
   std::function<AcceptHandler(ae::EventLoop&, std::size_t)> keep(
       std::function<AcceptHandler(ae::EventLoop&, std::size_t)> make);
 
-  /// Has the effect of a signal: begins the stop or, if the stop has begun, aborts the connections
-  /// that are left. May be called on any thread, but not in a signal handler.
+  /// Has the effect of a signal: begins the stop; once the listeners are destroyed, aborts the
+  /// connections that are left. May be called on any thread, but not in a signal handler.
   void request();
   Phase phase() const noexcept;  ///< returns the present phase; may be called on any thread
   /// Returns how many connections were aborted, and how many bytes of their output had not left

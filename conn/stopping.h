@@ -31,6 +31,9 @@ class AECONN_API StopWatcher {
   /// exception leaves the loop's run(), like an exception of any handler. If several watchers
   /// throw, only the first exception does so.
   virtual void on_stop() = 0;
+  /// Called before that, when the listeners begin to accept what has arrived. Must call no handler
+  /// of the program.
+  virtual void on_accepting() noexcept {}
   void stop_watching() noexcept;  ///< cancels the notification that Stopping::add() requested
 
  protected:
@@ -84,6 +87,8 @@ class AECONN_API Stopping final : public ae::LoopLocal {
     /// Number of bytes in the output of these connections that had not left this machine.
     std::uint64_t bytes = 0;
   };
+  /// Returns whether accept_arrived() is accepting.
+  bool accepting() const noexcept { return accept_timer_ != 0; }
   /// Accepts the connections that have arrived on this loop, in several iterations, with the
   /// handlers of their listeners. Then calls `done` once, from the loop; at the latest in the
   /// iteration after `until`. begin(), cut() and end() stop it, without the call. A listener that
@@ -107,7 +112,8 @@ class AECONN_API Stopping final : public ae::LoopLocal {
  private:
   class End;
   void tell();
-  bool accept_some();
+  ae::Duration accept_some();
+  void end_accepting();
   void stop_accepting() noexcept;
 
   ae::EventLoop& loop_;

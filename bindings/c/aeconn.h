@@ -355,7 +355,7 @@ aeconn_graceful_stop* aeconn_graceful_stop_new(aeconn_loop* loop, aeconn_group* 
  * mask, unless a signal has arrived: the program is then about to end, and another signal must not
  * kill it. In a child of fork(2) it only frees memory. */
 void aeconn_graceful_stop_free(aeconn_graceful_stop* stop);
-/* Takes ownership of a listener, which is freed when the stop begins, or at once if the stop has
+/* Takes ownership of a listener, which is freed soon after the stop begins, or at once if it has
  * begun; do not use it afterwards. A listener of a single loop must be passed on the loop's thread,
  * to the stop of that loop; a listener of the group may be passed on any thread. 0, or -1 with
  * errno: after ENOMEM the listener has been freed. */
@@ -381,7 +381,7 @@ typedef void (*aeconn_conn_fn)(void* context, aeconn_conn* conn);
  * then AECONN_CONNECTED or AECONN_FAILED. NULL with errno and a sentence if the URL is invalid, if
  * memory is missing, or if its only scheme is rdma and this process cannot use RDMA at all (no
  * device or library: ENODEV; no access: EACCES); over tls+rdma and of lists, the connection fails
-  instead. If a file named in the URL is invalid, the connection fails with EINVAL; if the file
+ * instead. If a file named in the URL is invalid, the connection fails with EINVAL; if the file
  * cannot be read, with the errno of that, such as ENOENT or EACCES. */
 aeconn_conn* aeconn_connect(aeconn_loop* loop, const char* url, aeconn_conn_fn done, void* context);
 /* Blocking variant. NULL with errno and a sentence on failure. */

@@ -46,8 +46,8 @@ class Next final : public Wait {
 /// is full, the acceptor pauses its listener, and further connections stay in the listener's own
 /// backlog. Destroying the acceptor stops listening; a waiting next() then resumes from the loop
 /// with an empty stream. Streams that next() has returned stay open. An acceptor must not be used
-/// after the loop's end. When the server stops (conn/stop.h), the listener accepts what is in its
-/// backlog, and the acceptor calls close() itself.
+/// after the loop's end. When the server stops (conn/stop.h), the acceptor queues all that are in
+/// the listener's backlog, and calls close() itself.
 class Acceptor : private StopWatcher {
  public:
   /// Default maximum number of accepted connections in the queue.
@@ -57,10 +57,11 @@ class Acceptor : private StopWatcher {
   Acceptor(const Registry& registry, ae::EventLoop& loop, const Endpoint& at,
            std::size_t backlog = kBacklog)
       : backlog_(backlog == 0 ? 1 : backlog),
+        stopping_(Stopping::of(loop)),
         asking_(loop),
         listener_(registry.listen(loop, at,
                                   [this](ConnectionPtr arrival) { arrived(std::move(arrival)); })) {
-    Stopping::of(loop).add(*this);
+    stopping_.add(*this);
   }
   /// Listens on the URL `url`. Throws conn::Error as Registry::listen() does.
   Acceptor(const Registry& registry, ae::EventLoop& loop, std::string_view url,
@@ -90,6 +91,14 @@ class Acceptor : private StopWatcher {
   friend class detail::Next;
 
   void on_stop() override { close(); }
+  void on_accepting() noexcept override {
+    if (arrivals_.size() < backlog_ || listener_ == nullptr) return;
+    try {
+      listener_->resume();
+    } catch (const std::bad_alloc&) {
+      // What the queue has no room for stays in the backlog, as before the stop.
+    }
+  }
   void arrived(ConnectionPtr arrival) {
     if (!asking_.empty()) {
       auto& next = static_cast<detail::Next&>(asking_.take_first());
@@ -115,7 +124,8 @@ class Acceptor : private StopWatcher {
     } catch (const std::bad_alloc&) {
       return;
     }
-    if (arrivals_.size() >= backlog_ && listener_ != nullptr) listener_->pause();
+    if (arrivals_.size() >= backlog_ && listener_ != nullptr && !stopping_.accepting())
+      listener_->hold_back();
   }
   ConnectionPtr take() {
     if (arrivals_.empty()) return nullptr;
@@ -126,6 +136,7 @@ class Acceptor : private StopWatcher {
   }
 
   const std::size_t backlog_;
+  Stopping& stopping_;
   std::deque<ConnectionPtr> arrivals_;
   detail::WaitList asking_;  // the task that waits in next(); at most one may wait
   ListenerPtr listener_;

@@ -49,17 +49,25 @@ void AcceptorBase::set_listening(bool wanted) {
   if (!port_) return;
   if (wanted)
     port_->resume();
+  else if (held_)
+    port_->hold_back();
   else
     port_->pause();
 }
 
 void AcceptorBase::pause() {
   paused_ = true;
+  held_ = false;
+  if (!stopped_) set_listening(false);
+}
+
+void AcceptorBase::hold_back() {
+  paused_ = held_ = true;
   if (!stopped_) set_listening(false);
 }
 
 void AcceptorBase::resume() {
-  paused_ = false;
+  paused_ = held_ = false;
   if (stopped_) return;
   go_on();  // called first, because it cannot throw, unlike set_listening()
   set_listening(true);
@@ -92,10 +100,10 @@ std::size_t AcceptorBase::run_ready() {
   return begun + handed;
 }
 
-/// What waits is handed over by run_ready(), in each iteration.
-bool AcceptorBase::accept_arrived(bool first) {
-  if (first) awaited_ = !paused_;
-  return stopped_ || !awaited_ || (done_.empty() && arrivals_.empty());
+/// What waits is passed to the accept handler by run_ready(), in each iteration.
+ArrivalSource::Left AcceptorBase::accept_arrived(bool /*first*/) {
+  if (stopped_ || (paused_ && !held_)) return Left::kNothing;
+  return done_.empty() && arrivals_.empty() ? Left::kNothing : Left::kWaits;
 }
 
 void AcceptorBase::hand_over(ConnectionPtr connection) {

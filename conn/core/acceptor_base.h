@@ -52,8 +52,9 @@ class AECONN_API AcceptorBase : public ae::Deferred,
   ae::EventLoop& loop() const noexcept { return loop_; }
   /// Returns the addresses on which this object listens.
   virtual std::vector<Endpoint> endpoints() const;
-  void pause();   ///< see Listener::pause()
-  void resume();  ///< see Listener::resume()
+  void pause();      ///< see Listener::pause()
+  void hold_back();  ///< see Listener::hold_back()
+  void resume();     ///< see Listener::resume()
   /// Sets the program's handler for refused connections, see Listener::on_refused().
   void on_refused(const RefusedHandler& handler) { refused_.set(handler); }
   /// Runs the handler for refused connections.
@@ -103,7 +104,7 @@ class AECONN_API AcceptorBase : public ae::Deferred,
     ~Then() { acceptor.go_on(); }
   };
   void on_loop_end() noexcept override { stop(true); }
-  bool accept_arrived(bool first) override;
+  Left accept_arrived(bool first) override;
   void stop(bool loop_ends) noexcept;
   void go_on() noexcept;
   void admit(PendingConnectionPtr arrival);
@@ -121,7 +122,7 @@ class AECONN_API AcceptorBase : public ae::Deferred,
   // Established connections that wait for the accept handler.
   std::deque<ConnectionPtr> done_;
   bool paused_ = false, stopped_ = false;
-  bool awaited_ = false;  // whether the stop of the server waits for those that have arrived
+  bool held_ = false;  // true if hold_back() has paused it
 };
 
 /// Stops an acceptor, and destroys it once none of its handlers is executing.
@@ -142,6 +143,7 @@ class AECONN_API AcceptingListener : public LoopAcceptor {
   const ConnectionType& type() const noexcept override { return acceptor_->type(); }
   std::vector<Endpoint> endpoints() const override { return acceptor_->endpoints(); }
   void pause() override { acceptor_->pause(); }
+  void hold_back() override { acceptor_->hold_back(); }
   void resume() override { acceptor_->resume(); }
   void on_refused(const RefusedHandler& handler) override { acceptor_->on_refused(handler); }
   void arrive(PendingConnectionPtr arrival) override { acceptor_->arrive(std::move(arrival)); }

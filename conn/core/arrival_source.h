@@ -15,11 +15,16 @@ class AECONN_API ArrivalSource {
   ArrivalSource() = default;
   ArrivalSource(const ArrivalSource&) = delete;
   ArrivalSource& operator=(const ArrivalSource&) = delete;
+  /// What is left after accept_arrived().
+  enum class Left : std::uint8_t {
+    kNothing,  ///< all that have arrived are accepted, or the program has paused the listener
+    kWaits,    ///< something else has to happen first, such as the end of a TLS handshake
+    kMore,     ///< the next iteration can accept more
+  };
   /// Accepts connections that have arrived, as many as one iteration of the loop may. `first`: this
-  /// is the first call for a stop; it sets how many are accepted at most, which is none if the
-  /// program has paused the listener. Returns whether all have been accepted. Handlers of the
-  /// program may run, may destroy this object, and may throw.
-  virtual bool accept_arrived(bool first) = 0;
+  /// is the first call for a stop; it sets how many are accepted at most. Handlers of the program
+  /// may run, may destroy this object, and may throw.
+  virtual Left accept_arrived(bool first) = 0;
   /// Takes this object from the list, as the destructor does.
   void leave_list() noexcept {
     if (link_ == nullptr) return;

@@ -133,8 +133,8 @@ void ConnectionSet::add(ArrivalSource& source) noexcept {
   sources_ = &source;
 }
 
-bool ConnectionSet::accept_arrived(bool first) {
-  if (accepting_) return false;
+ArrivalSource::Left ConnectionSet::accept_arrived(bool first) {
+  if (accepting_) return ArrivalSource::Left::kWaits;
   struct Now {
     explicit Now(bool& its_flag) : flag(its_flag) { flag = true; }
     Now(const Now&) = delete;
@@ -143,17 +143,17 @@ bool ConnectionSet::accept_arrived(bool first) {
     bool& flag;
   } const now(accepting_);
   ++round_;
-  bool all = true;
+  auto left = ArrivalSource::Left::kNothing;
   for (ArrivalSource* each = sources_; each != nullptr;) {
     if (each->round_ == round_) {
       each = each->next_;
       continue;
     }
     each->round_ = round_;
-    all = each->accept_arrived(first) && all;
+    left = std::max(left, each->accept_arrived(first));
     each = sources_;  // handlers may have removed any of them
   }
-  return all;
+  return left;
 }
 
 void ConnectionSet::loop_ends() noexcept {

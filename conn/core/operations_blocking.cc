@@ -9,6 +9,7 @@
 
 #include "conn/core/connection_core.h"
 #include "conn/core/in_place_state.h"
+#include "conn/kit/errno_of.h"
 #include "conn/kit/interruption.h"
 
 namespace conn { inline namespace AECONN_ABI {
@@ -111,14 +112,18 @@ ssize_t Connection::sync_write(const void* buffer, std::size_t size, ae::Duratio
       return -1;
     }
   }
-  if (c.state_ != State::kConnected && c.state_ != State::kClosed)
-    return static_cast<ssize_t>(sent);
   // Output of earlier commit() and send() calls; there is none if this call has written bytes.
   bool flushed = true;
   while (flushed && c.in_place_ != nullptr && c.in_place_->waits() && !c.in_place_->flush()) {
     flushed = !Interruption::ends() && deadline.wait_again();
     if (flushed) c.carrier_->wait_for(ae::kWritable, deadline.at());
   }
+  if (c.state_ == State::kError && buffer == nullptr) {
+    errno = errno_of(c.failure_);
+    return -1;
+  }
+  if (c.state_ != State::kConnected && c.state_ != State::kClosed)
+    return static_cast<ssize_t>(sent);
   // If sync_write() is called without bytes, a flush is all that it is asked for, so it fails if
   // the flush does not complete.
   if ((!flushed || !c.carrier_->flush(deadline.at())) && buffer == nullptr) {

@@ -114,8 +114,8 @@ void GroupCore::open_ports(const OpenPort& open_port) {
       const std::lock_guard lock(mutex_);
       endpoints_ = std::move(endpoints);
     }
-    // Called only by a transport that reads from a connection before it hands the connection out,
-    // for example a PROXY header, and finds an error.
+    // Called when descriptors or memory are missing (with Spread::kernel by the port of each loop),
+    // and for an error in what is read before the connection, such as a PROXY header.
     port_listener->on_refused([this, one, &part](const Failure& why) {
       const std::shared_ptr<GroupCore> self = shared_from_this();
       GroupPart& at = one ? *gate_at_ : part;
@@ -299,12 +299,12 @@ bool GroupCore::is_full() const noexcept {
 void GroupCore::hold_back(GroupPart& at, const GroupPart& chosen) {
   if (chosen.waiting < Spreading::kMostWaiting) return;
   if (spreading_.how() == Spread::By::kKernel) {
-    if (!at.held_back.exchange(true) && at.port_listener) at.port_listener->pause();
+    if (!at.held_back.exchange(true) && at.port_listener) at.port_listener->hold_back();
     if (at.waiting <= Spreading::kMostWaiting / 2) let_in(at);
     return;
   }
   if (!is_full() || held_back_.exchange(true)) return;
-  if (at.port_listener) at.port_listener->pause();
+  if (at.port_listener) at.port_listener->hold_back();
   // Checks once more: if the loops had taken all waiting connections before held_back_ was set,
   // nothing would resume the port listener later.
   if (!is_full()) let_in(at);

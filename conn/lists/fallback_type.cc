@@ -68,6 +68,9 @@ class FallbackListener final : public Listener {
   void pause() override {
     for (const ListenerPtr& each : listeners_) each->pause();
   }
+  void hold_back() override {
+    for (const ListenerPtr& each : listeners_) each->hold_back();
+  }
   void resume() override {
     for (const ListenerPtr& each : listeners_) each->resume();
   }

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <chrono>
 #include <exception>
+#include <new>
 #include <utility>
 
 #include "conn/core/connection_set.h"
@@ -17,6 +18,9 @@ namespace {
 // memory is needed when the last served connection ends: the timer is then set to expire at once.
 // If connections are still served when the timer expires, it is set to this delay again.
 constexpr ae::Duration kFarAway = std::chrono::hours(1);
+
+// While accepting waits for something else than the next iteration, it looks again after this time.
+constexpr ae::Duration kLookAgain = std::chrono::milliseconds(10);
 
 }  // namespace
 
@@ -97,30 +101,40 @@ void Stopping::tell() {
 
 void Stopping::accept_arrived(ae::TimePoint until, std::function<void()> done) {
   stop_accepting();
-  accept_timer_ = loop_.add_time_event(ae::Duration::zero(), [this]() -> ae::Duration {
-    if (accept_some()) return ae::Duration::zero();
-    accept_timer_ = 0;
-    // Null if a handler that has run in a nested iteration has ended this.
-    if (const auto call = std::exchange(accepted_, nullptr)) call();
-    return ae::kNoMore;
-  });
+  accept_timer_ = loop_.add_time_event(ae::Duration::zero(), [this] { return accept_some(); });
   accepted_ = std::move(done);
   accept_until_ = until;
   accepts_first_ = true;
+  for (StopWatcher* each = watchers_; each != nullptr; each = each->next_) each->on_accepting();
 }
 
-/// Accepts in one iteration. Returns whether the next one is to go on.
-bool Stopping::accept_some() {
-  if (accept_until_ <= std::chrono::steady_clock::now()) return false;
+/// Accepts in one iteration. Returns when to go on.
+ae::Duration Stopping::accept_some() {
+  auto left = ArrivalSource::Left::kNothing;
   try {
-    return !connections_.accept_arrived(std::exchange(accepts_first_, false));
+    if (accept_until_ > std::chrono::steady_clock::now())
+      left = connections_.accept_arrived(std::exchange(accepts_first_, false));
   } catch (...) {
-    // An exception ends the timer, which has to call `done` all the same.
-    const auto done = std::exchange(accepted_, nullptr);
-    accept_timer_ = 0;
-    if (done) done();
+    // The exception of an accept handler ends this timer. Those who still wait are accepted later.
+    try {
+      if (accept_timer_ != 0)
+        accept_timer_ =
+            loop_.add_time_event(ae::Duration::zero(), [this] { return accept_some(); });
+    } catch (const std::bad_alloc&) {
+      end_accepting();
+    }
     throw;
   }
+  if (accept_timer_ == 0) return ae::kNoMore;  // a handler that has run has ended this
+  if (left == ArrivalSource::Left::kMore) return ae::Duration::zero();
+  if (left == ArrivalSource::Left::kWaits) return kLookAgain;
+  end_accepting();
+  return ae::kNoMore;
+}
+
+void Stopping::end_accepting() {
+  accept_timer_ = 0;
+  if (const auto call = std::exchange(accepted_, nullptr)) call();
 }
 
 void Stopping::stop_accepting() noexcept {

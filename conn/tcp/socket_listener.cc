@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "conn/tcp/socket_listener.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -25,6 +26,9 @@ using namespace std::chrono_literals;
 // connections stay in the backlog; watching the socket meanwhile would spin, since a failed
 // accept() does not remove them.
 constexpr ae::Duration kFirstAcceptRetry = 100ms, kLastAcceptRetry = 1s;
+
+// How many connections are assumed to wait at a socket that the program has made.
+constexpr std::uint64_t kUnknownBacklog = 65535;
 
 enum class After { kNextOne, kNothingLeft, kRetryLater };
 
@@ -76,8 +80,9 @@ class SocketListener::Acceptor final : public ae::Deferred,
   /// Leaves the loop while the sockets keep listening; start(loop) continues on another loop.
   void leave() noexcept;
   void start(ae::EventLoop& loop);
-  void pause() { set_paused(true); }
-  void resume() { set_paused(false); }
+  void pause() { set_paused(true, false); }
+  void hold_back() { set_paused(true, true); }
+  void resume() { set_paused(false, false); }
   void on_refused(const RefusedHandler& handler) { refused_.set(handler); }
   ae::EventLoop* loop() const noexcept { return loop_; }
   const std::vector<SocketType::Bound>& sockets() const noexcept { return sockets_; }
@@ -86,11 +91,13 @@ class SocketListener::Acceptor final : public ae::Deferred,
  private:
   void on_loop_end() noexcept override { stop(); }
   void enter(ConnectionSet& set) noexcept;
-  void set_paused(bool paused);
+  void set_paused(bool paused, bool held);
   void watch(bool wanted);
   void watch_headers(bool wanted);
-  bool accept_arrived(bool first) override;
-  bool accept_batch(std::size_t index);
+  Left accept_arrived(bool first) override;
+  Left accept_batch(std::size_t index);
+  Left accept_some(std::size_t index);
+  bool is_readable(std::size_t index) const noexcept;
   void take(Accepted socket);
   void header_arrived(Accepted socket) override { take(std::move(socket)); }
   void header_failed(const Failure& why) override;
@@ -117,7 +124,8 @@ class SocketListener::Acceptor final : public ae::Deferred,
   std::unique_ptr<AwaitedHeaders> headers_;
   ae::MadeHere made_here_;
   bool paused_ = false, watched_ = false, stopped_ = false;
-  // Whether the program was told that connections cannot be accepted, since the backlog was empty.
+  bool held_ = false;  // true if hold_back() has paused it
+  // True if the program was told that connections cannot be accepted, and they still wait.
   bool shortage_told_ = false;
   std::uint64_t accepted_here_ = 0;  // number of sockets that accept4() has returned
   // Value of accepted_here_ up to which the stop of the server waits for sockets that have arrived.
@@ -187,8 +195,9 @@ void SocketListener::Acceptor::stop() noexcept {
   const auto accepted_handler = accepted_.take();
 }
 
-void SocketListener::Acceptor::set_paused(bool paused) {
+void SocketListener::Acceptor::set_paused(bool paused, bool held) {
   paused_ = paused;
+  held_ = held;
   if (loop_ == nullptr) return;
   watch_headers(!paused_);
   watch(!paused_ && retry_timer_ == 0);
@@ -219,36 +228,52 @@ void SocketListener::Acceptor::watch(bool wanted) {
     loop_->remove_file_event(socket.fd.get(), ae::kReadable);
 }
 
-/// The first call limits how many connections are accepted to what the backlogs of the sockets can
-/// hold: so the stop ends even if further clients connect all the time.
-bool SocketListener::Acceptor::accept_arrived(bool first) {
-  if (first) {
-    const auto backlog = static_cast<std::uint64_t>(settings_->backlog) + 1;
-    awaited_until_ = paused_ || made_here_.inherited() ? accepted_here_
-                                                       : accepted_here_ + backlog * sockets_.size();
-  }
-  bool all = true;
-  for (std::size_t i = 0; accepted_here_ < awaited_until_ && i < sockets_.size(); ++i) {
-    // While this is false, a handler, or a retry after a lack of descriptors, has to end first.
-    if (!watched_ || busy()) return false;
-    all = accept_batch(i) && all;
-    if (loop_ == nullptr) return true;
-  }
-  return all;
+bool SocketListener::Acceptor::is_readable(std::size_t index) const noexcept {
+  pollfd waiting{sockets_[index].fd.get(), POLLIN, 0};
+  return ::poll(&waiting, 1, 0) > 0;
 }
 
-/// Accepts what has arrived at one socket, as much as one iteration may. Returns whether that was
-/// all.
-bool SocketListener::Acceptor::accept_batch(std::size_t index) {
+/// The first call limits how many connections are accepted to what the backlogs of the sockets can
+/// hold: so the stop ends even if further clients connect all the time.
+ArrivalSource::Left SocketListener::Acceptor::accept_arrived(bool first) {
+  if (first) {
+    awaited_until_ = accepted_here_;
+    for (const SocketType::Bound& socket : sockets_)
+      awaited_until_ += socket.has_our_backlog
+                            ? static_cast<std::uint64_t>(settings_->backlog) + 1
+                            : kUnknownBacklog;
+  }
+  if (made_here_.inherited() || (paused_ && !held_)) return Left::kNothing;
+  Left left = Left::kNothing;
+  for (std::size_t i = 0; accepted_here_ < awaited_until_ && i < sockets_.size(); ++i) {
+    // Without free descriptors accept4(2) fails even if no connection has arrived.
+    if (!is_readable(i)) continue;
+    // A handler, a pause, or the time before a retry has to end first.
+    if (!watched_ || busy()) return Left::kWaits;
+    left = std::max(left, accept_batch(i));
+    if (loop_ == nullptr) return Left::kNothing;
+  }
+  return left;
+}
+
+/// Accepts what has arrived at one socket, as much as one iteration may.
+ArrivalSource::Left SocketListener::Acceptor::accept_batch(std::size_t index) {
+  const Left left = accept_some(index);
+  // All that had to wait for descriptors or memory are accepted.
+  if (shortage_told_ && loop_ != nullptr && watched_ && !is_readable(index)) shortage_told_ = false;
+  return left;
+}
+
+ArrivalSource::Left SocketListener::Acceptor::accept_some(std::size_t index) {
   for (unsigned n = 0; n < settings_->accept_batch; ++n) {
-    if (n != 0 && !loop_->has_time()) return false;
+    if (n != 0 && !loop_->has_time()) return Left::kMore;
     // Pending connections stay in the backlog until the handler returns.
-    if (busy()) return false;
+    if (busy()) return Left::kWaits;
     // A Unix socket, the only kind without a host, accepts nothing while too many passed
     // descriptors wait to be closed.
     if (sockets_[index].endpoint.hosts.empty() && closing_lags()) {
       retry_later();
-      return false;
+      return Left::kWaits;
     }
     SocketAddress peer;
     socklen_t size = sizeof peer.storage;
@@ -256,15 +281,14 @@ bool SocketListener::Acceptor::accept_batch(std::size_t index) {
     if (!fd) {
       const int err = errno;
       const After next = after_error(err);
-      if (next == After::kNothingLeft) {
-        shortage_told_ = false;
-        return true;
-      }
+      if (next == After::kNothingLeft) return Left::kNothing;
+      // accept4(2) takes a descriptor before it looks whether a connection has arrived.
+      if (next == After::kRetryLater && !is_readable(index)) return Left::kNothing;
       if (err != EINTR) ++counters_->accept_errors;
       if (next == After::kNextOne) continue;
       retry_later();
       report_shortage(index, err);
-      return false;
+      return Left::kWaits;
     }
     ++accepted_here_;
     peer.size = std::min<socklen_t>(size, sizeof peer.storage);
@@ -275,9 +299,9 @@ bool SocketListener::Acceptor::accept_batch(std::size_t index) {
     else
       take({std::move(fd), peer});
     // The accept handler may have stopped or paused this listener.
-    if (loop_ == nullptr || !watched_) return false;
+    if (loop_ == nullptr || !watched_) return Left::kMore;
   }
-  return false;
+  return Left::kMore;
 }
 
 void SocketListener::Acceptor::take(Accepted socket) {
@@ -330,7 +354,7 @@ void SocketListener::Acceptor::retry_later() {
   retry_delay_ = std::min(retry_delay_ * 2, kLastAcceptRetry);
 }
 
-/// Tells the program, once until the backlog is empty again, that clients have to wait. The handler
+/// Tells the program, once until none of them waits any more, that clients have to wait. The handler
 /// may destroy the listener.
 void SocketListener::Acceptor::report_shortage(std::size_t index, int err) {
   if (!refused_ || std::exchange(shortage_told_, true)) return;
@@ -373,6 +397,7 @@ std::vector<Endpoint> SocketListener::endpoints() const {
 }
 
 void SocketListener::pause() { acceptor_->pause(); }
+void SocketListener::hold_back() { acceptor_->hold_back(); }
 void SocketListener::resume() { acceptor_->resume(); }
 void SocketListener::on_refused(const RefusedHandler& handler) { acceptor_->on_refused(handler); }
 std::uint64_t SocketListener::max_connections() const { return acceptor_->quota().most(); }

@@ -21,6 +21,7 @@ class SocketListener final : public PortListener {
   const ConnectionType& type() const noexcept override { return type_; }
   std::vector<Endpoint> endpoints() const override;
   void pause() override;
+  void hold_back() override;
   void resume() override;
   void on_refused(const RefusedHandler& handler) override;
   std::uint64_t max_connections() const override;

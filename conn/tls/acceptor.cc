@@ -94,7 +94,7 @@ void Acceptor::count_arrival() {
   run_soon();  // run_ready() calls end_iteration()
   if (++arrivals_ != kArrivalsPerIteration) return;
   resting_ = true;
-  port()->pause();
+  port()->hold_back();
 }
 
 /// Begins a new count of connections. If count_arrival() has paused the listener below, resumes it,
@@ -130,7 +130,7 @@ void Acceptor::check_room() {
       return;
     }
   }
-  if (!std::exchange(waiting_, true)) port()->pause();
+  if (!std::exchange(waiting_, true)) port()->hold_back();
 }
 
 /// Resumes accepting. Returns false if there is no memory for that; the timer then tries again.

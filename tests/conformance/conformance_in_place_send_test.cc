@@ -110,6 +110,23 @@ TEST_CASE("in place: a blocking flush waits for what was committed", "[conforman
   }
 }
 
+TEST_CASE("in place: a blocking flush fails if the connection has failed", "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Pair pair(transport);
+    (void)fill(*pair.client);
+    const std::string block = pattern_of(78, 32 << 10);
+    while (!put_if_room(*pair.client, block).empty()) {
+    }
+    pair.server.release()->abort();
+    testing::turns(pair.loop, 5);
+    errno = 0;
+    REQUIRE(pair.client->sync_write(nullptr, 0, 10s) == -1);
+    REQUIRE(pair.client->state() == conn::State::kError);
+    REQUIRE(errno != 0);
+    REQUIRE(errno != ETIMEDOUT);
+  }
+}
+
 TEST_CASE("in place: a writer that commits is bounded, called again, and loses nothing",
           "[conformance]") {
   FOR_EVERY_TRANSPORT(transport) {

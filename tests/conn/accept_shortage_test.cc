@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A listener whose process has no descriptors left says so, once.
 
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -11,6 +8,7 @@
 #include <vector>
 
 #include "tests/support/catch.h"
+#include "tests/support/no_descriptors.h"
 #include "tests/support/raw_socket.h"
 #include "tests/support/testing.h"
 
@@ -19,24 +17,6 @@ using testing::Contains;
 using testing::RawSocket;
 
 namespace {
-
-class NoMoreDescriptors {
- public:
-  NoMoreDescriptors() {
-    getrlimit(RLIMIT_NOFILE, &before_);
-    const int next = ::dup(0);
-    rlimit tight = before_;
-    tight.rlim_cur = static_cast<rlim_t>(next);  // the lowest free one, if there are no gaps
-    ::close(next);
-    setrlimit(RLIMIT_NOFILE, &tight);
-  }
-  ~NoMoreDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
-  NoMoreDescriptors(const NoMoreDescriptors&) = delete;
-  NoMoreDescriptors& operator=(const NoMoreDescriptors&) = delete;
-
- private:
-  rlimit before_{};
-};
 
 std::uint64_t accept_errors(const conn::Registry& registry, ae::EventLoop& loop,
                             std::string_view scheme) {
@@ -51,12 +31,13 @@ TEST_CASE("listener: out of descriptors, the program is told once what to do", "
   const testing::TempFolder folder;
   const std::string path = folder.path() + "/s";
   const std::string url = GENERATE(as<std::string>{}, "tcp://127.0.0.1:0", "unix:", "shm:");
-  CAPTURE(url);
+  const std::string options = GENERATE(as<std::string>{}, "", "?accept-batch=1");
+  CAPTURE(url, options);
   testing::AnyLoop loop;
   const conn::Registry registry = testing::test_registry();
   std::vector<ConnectionPtr> accepted;
   std::vector<conn::Failure> told;
-  const auto listener = registry.listen(loop, url.ends_with(':') ? url + path : url,
+  const auto listener = registry.listen(loop, (url.ends_with(':') ? url + path : url) + options,
                                         [&](ConnectionPtr c) { accepted.push_back(std::move(c)); });
   listener->on_refused([&](const conn::Failure& why) { told.push_back(why); });
   conn::Endpoint at = listener->endpoints().front();
@@ -68,7 +49,7 @@ TEST_CASE("listener: out of descriptors, the program is told once what to do", "
       std::vector<RawSocket> clients;
       for (int i = 0; i < 3; ++i) clients.push_back(RawSocket::connect(at));
       {
-        const NoMoreDescriptors limit;
+        const testing::NoNewDescriptors limit;
         const std::uint64_t before = accept_errors(registry, loop, scheme);
         RUN_UNTIL(loop, accept_errors(registry, loop, scheme) >= before + 3);
       }

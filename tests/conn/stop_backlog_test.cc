@@ -9,6 +9,7 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "conn/co.h"
@@ -16,6 +17,7 @@
 #include "conn/stop.h"
 #include "tests/support/catch.h"
 #include "tests/support/group_kit.h"
+#include "tests/support/no_descriptors.h"
 #include "tests/support/raw_socket.h"
 #include "tests/support/signal_mask.h"
 #include "tests/support/testing.h"
@@ -128,6 +130,75 @@ TEST_CASE("stop: connections in the backlog are accepted before a listener close
     CHECK(answered(clients) == kClients);
   }
   CHECK(service.stop.status() == 0);
+}
+
+TEST_CASE("stop: an acceptor of coroutines whose queue is full takes what is in the backlog", "[stop]") {
+  Service service;
+  co::Acceptor acceptor(service.registry, service.loop, "tcp://127.0.0.1:0?backlog=1000", 2);
+  const auto clients = clients_of(acceptor.listener().endpoints().front());
+  RUN_UNTIL(service.loop, acceptor.waiting() == 2);
+  testing::turns(service.loop, 3);
+  const auto accept = [](co::Acceptor& from, co::Scope& sessions) -> co::Task<> {
+    while (co::Stream peer = co_await from.next()) sessions.spawn(serve(std::move(peer)));
+  };
+  service.stop.request();
+  SECTION("with a task that takes them") {
+    service.sessions.spawn(accept(acceptor, service.sessions));
+    RUN_UNTIL(service.loop, service.ended);
+  }
+  SECTION("with one that takes them when the server has begun to stop") {
+    const conn::StopHook hook(service.loop, [&] {
+      service.sessions.spawn(accept(acceptor, service.sessions));
+    });
+    RUN_UNTIL(service.loop, service.ended);
+  }
+  CHECK(answered(clients) == kClients);
+}
+
+TEST_CASE("stop: a socket that the program has made is emptied", "[stop]") {
+  Service service;
+  const RawSocket listening = RawSocket::listening(1000);
+  conn::ListenerPtr listener = service.registry.require("tcp").adopt_listener(
+      service.loop, ::dup(listening.fd()), service.handler());
+  const auto clients = clients_of(listener->endpoints().front(), 900);
+  service.stop.add(std::move(listener));
+  service.stop.request();
+  RUN_UNTIL(service.loop, service.ended);
+  CHECK(answered(clients) == clients.size());
+}
+
+TEST_CASE("stop: an accept handler that throws once costs one client", "[stop]") {
+  Service service;
+  bool thrown = false;
+  conn::ListenerPtr listener = service.registry.listen(
+      service.loop, "tcp://127.0.0.1:0?backlog=1000&accept-batch=4&linger=10ms",
+      [&, handler = service.handler()](ConnectionPtr peer) {
+        if (service.taken == 10 && !std::exchange(thrown, true)) throw std::runtime_error("no");
+        handler(std::move(peer));
+      });
+  const auto clients = clients_of(listener->endpoints().front());
+  service.stop.add(std::move(listener));
+  service.stop.request();
+  CHECK_THROWS_AS(testing::run_until(service.loop, [&] { return service.ended; }, "the end"),
+                  std::runtime_error);
+  RUN_UNTIL(service.loop, service.ended);
+  CHECK(answered(clients) == kClients - 1);
+}
+
+TEST_CASE("stop: without free descriptors an empty backlog ends at once", "[stop]") {
+  Service service;
+  conn::ListenerPtr listener = service.registry.listen(
+      service.loop, "tcp://127.0.0.1:0", service.handler());
+  int told = 0;
+  listener->on_refused([&](const conn::Failure&) { ++told; });
+  service.stop.add(std::move(listener));
+  service.stop.request();
+  {
+    const testing::NoNewDescriptors limit;
+    testing::turns(service.loop, 50);
+    CHECK(service.ended);
+  }
+  CHECK(told == 0);
 }
 
 TEST_CASE("stop: no more than max-connections are accepted from the backlog", "[stop]") {
