@@ -183,16 +183,19 @@ class Stopping(unittest.TestCase):
 
         asyncio.run(asyncio.wait_for(serve(), LONG))
 
-    async def test_the_handler_that_a_loop_had_returns(self):
-        got = []
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGTERM, got.append, "its own")
-        try:
-            aeconn.Stop(1).close()
-            send(signal.SIGTERM)
-            await until(lambda: got == ["its own"])
-        finally:
-            loop.remove_signal_handler(signal.SIGTERM)
+    def test_the_handler_that_a_loop_had_returns(self):
+        async def serve():
+            got = []
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGTERM, got.append, "its own")
+            try:
+                aeconn.Stop(1).close()
+                send(signal.SIGTERM)
+                await until(lambda: got == ["its own"])
+            finally:
+                loop.remove_signal_handler(signal.SIGTERM)
+
+        asyncio.run(asyncio.wait_for(serve(), LONG))
 
     @each_transport
     async def test_a_peer_that_never_pauses(self, url):

@@ -32,16 +32,18 @@ class Stop:
             await aeconn.start_server(handle, url)
             return await stop.wait()
 
-    At the first signal, or request(), the servers are closed, and sessions end when they have
-    nothing left to answer: next_request() returns False. At a second one, or when `limit` is over
-    (seconds; 0: at once; None: never), connections that are left are aborted: their calls raise
-    OSError (ECANCELED). Requests within 100 ms are one. Connections that the program opened itself
-    are not waited for.
+    At the first signal, or request(), the loop accepts the connections that have arrived (within a
+    second, or half of `limit` if that is less). Then the servers are closed, and sessions end when
+    they have nothing left to answer: next_request() returns False. At a second one, or when `limit`
+    is over (seconds; 0: at once; None: never), connections that are left are aborted: their calls
+    raise OSError (ECANCELED). Requests within 100 ms, or before the servers are closed, are one.
+    Connections that the program opened itself are not waited for.
 
     `signals` are handled as by loop.add_signal_handler(), so on the main thread only; elsewhere
-    pass (). `begins` is called when the stop begins: a program with protocols of its own closes the
-    transports there that have no answer due, and each other one after its last answer. A loop has
-    one Stop at a time. It belongs to the loop's thread, but for request() and what is read."""
+    pass (). `begins` is called once the servers are closed: a program with protocols of its own
+    closes the transports there that have no answer due, and each other one after its last answer. A
+    loop has one Stop at a time. It belongs to the loop's thread, but for request() and what is
+    read."""
 
     __getstate__ = _native.not_copied
 
@@ -65,10 +67,10 @@ class Stop:
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._before: dict[int, Any] = {}  # the handler of each signal
         self._signalled = False
-        self._number = called.keep(self._on_end)
+        self._number = called.keep(self._on_note)
+        note = ctypes.cast(NOTE, ctypes.c_void_p)
         settings = _native.StopSettings(
-            signals=(ctypes.c_int * 1)(0), ends=ctypes.cast(NOTE, ctypes.c_void_p),
-            context=self._number,
+            signals=(ctypes.c_int * 1)(0), begins=note, ends=note, context=self._number
         )
         most = -1 if self._limit is None else int(self._limit * 1e9)
         self._native: int | None = lib.graceful_stop_new(attached.native, None, most, settings)
@@ -103,19 +105,34 @@ class Stop:
         if self._native is None:
             return
         lib.graceful_stop_request(self._native)
-        if self._phase != "serving":
-            return
-        self._phase = "draining"
-        if self._limit is not None:
+        if self._limit is not None and self._hurries_from == float("inf"):
             self._hurries_from = self._loop.time() + self._limit / 2
-        for server in tuple(self._called.servers):
-            while server._accepted:  # these are sessions already
-                server._on_accepted(server._accepted.pop(0))
-            server.close()
-        for reader in tuple(self._called.idle):
-            reader._wakeup_waiter()
-        if self._begins is not None:
-            self._begins()
+
+    def _on_note(self) -> None:
+        """C notes the one number twice: first when what had arrived is accepted, then at the
+        end."""
+        if self._phase == "serving":
+            self._phase = "draining"
+            self._begin()
+        else:
+            self._on_end()
+
+    def _begin(self) -> None:
+        if self._native is None:
+            return
+        try:
+            for server in tuple(self._called.servers):
+                while server._accepted:  # these are sessions already, for C
+                    server._on_accepted(server._accepted.pop(0))
+                server.close()
+            for reader in tuple(self._called.idle):
+                reader._wakeup_waiter()
+            begins, self._begins = self._begins, None
+            if begins is not None:
+                begins()
+        except BaseException:  # it leaves the loop; the rest follows in the next iteration
+            self._loop.call_soon(self._begin)
+            raise
 
     def _on_end(self) -> None:
         connections, count = ctypes.c_uint64(), ctypes.c_uint64()
@@ -138,7 +155,8 @@ class Stop:
 
     @property
     def phase(self) -> Literal["serving", "draining", "ended"]:
-        """How far the stop has come; it only goes on. Sessions end while it is not "serving"."""
+        """How far the stop has come; it only goes on. "serving" until what has arrived is accepted
+        and the servers are closed: sessions end from then on."""
         return self._phase
 
     @property
@@ -152,9 +170,9 @@ class Stop:
         return 1 if self._left.connections else 0
 
     def close(self) -> None:
-        """Ends the stop: if it has begun, sessions that are left live on. The signals' handlers are
-        what they were, unless a signal has arrived: the program is about to end then, and ignores
-        more of them. wait() raises CancelledError."""
+        """Ends the stop: sessions that are left live on, and servers if the phase is "serving". The
+        signals' handlers are what they were, unless a signal has arrived: the program is about to
+        end then, and ignores more of them. wait() raises CancelledError."""
         if self._attached.process != os.getpid():
             return
         self._attached.check(self._loop)
@@ -165,6 +183,8 @@ class Stop:
         self._called.let_go(self._number)
         self._attached.stops.remove(native)
         lib.graceful_stop_free(native)
+        # C ends the stop by a post. Until that has run, another Stop would begin at once.
+        self._attached.run_posts(self._loop)
         self._ended.cancel()
         for number, before in self._before.items():
             self._loop.remove_signal_handler(number)
