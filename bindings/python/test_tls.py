@@ -107,6 +107,8 @@ class Facts(unittest.TestCase):
                 aeconn.reload_tls()
             ca.write_bytes(pathlib.Path(self.certificate).read_bytes())
             aeconn.reload_tls()
+        with self.assertRaisesRegex(FileNotFoundError, "/nonexistent"):
+            aeconn.prepare_client("tls://127.0.0.1:1?ca=/nonexistent")
         with self.assertRaisesRegex(OSError, "colour"):
             aeconn.prepare_client("tls://127.0.0.1:1?colour=red")
 

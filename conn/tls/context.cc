@@ -274,13 +274,9 @@ SSL_CTX* Context::server() const {
   if (!server_) {
     check_files();
     server_ = make_server();
+    made_server_ = server_->contexts.front().get();
   }
-  return server_->contexts.front().get();
-}
-
-SSL_CTX* Context::made_server() const noexcept {
-  const std::lock_guard lock(mutex_);
-  return server_ ? server_->contexts.front().get() : nullptr;
+  return made_server_;
 }
 
 SSL_CTX* Context::client() const {

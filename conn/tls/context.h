@@ -55,8 +55,9 @@ class Context {
   // If that fails, the call throws Error; a later call tries again. May be called from any thread.
   SSL_CTX* server() const;
   SSL_CTX* client() const;
-  /// Returns the OpenSSL context that server() has made; null if server() was not called yet.
-  SSL_CTX* made_server() const noexcept;
+  /// Returns the OpenSSL context that server() has made; null if it has made none yet. Does not
+  /// wait while another thread reads files.
+  SSL_CTX* made_server() const noexcept { return made_server_; }
   /// Returns the earliest expiry time of the certificates that this end presents, including
   /// intermediate ones, in seconds since 1970; 0 if none has been loaded. May be called from any
   /// thread.
@@ -93,6 +94,7 @@ class Context {
   // contexts find it in trust_, which itself has only weak references.
   mutable std::shared_ptr<X509_STORE> trusted_;
   mutable std::unique_ptr<Server> server_;
+  mutable std::atomic<SSL_CTX*> made_server_{nullptr};
   mutable ContextPtr client_;
   mutable SessionStore sessions_;
 };

@@ -27,6 +27,21 @@ Options of_context(const Options& endpoint) {
   return options;
 }
 
+/// Makes a context from the options of the type and of an endpoint. Reads no file.
+std::shared_ptr<const Context> make(const Options& type, const Options& endpoint,
+                                    const Secret& pass_phrase, std::shared_ptr<TrustCache> trust) {
+  return std::make_shared<const Context>(parse_settings(type.merged_with(endpoint)), pass_phrase,
+                                         std::move(trust));
+}
+
+/// Reads all files that `context` needs now: those that its options name; with `server` or
+/// `client`, also what that role takes from elsewhere.
+void read_files(const Context& context, bool server, bool client) {
+  context.load();
+  if (server) (void)context.server();
+  if (client) (void)context.client();
+}
+
 }  // namespace
 
 /// After files could not be used, reload() does not read them again for this long. The loops of a
@@ -72,99 +87,149 @@ struct ContextTable::Slot final : ContextSource {
   // Text of the failure that a listener has reported since the files were last usable; "": none.
   // Guarded by the table's lock.
   mutable std::string reported;
-  bool serves = false;  // true if listeners use this slot; guarded by the table's lock
-  // true if expect_clients() was called; guarded by the table's lock
-  mutable bool dials = false;
+  // Whether listeners use this slot, and whether prepare_clients() was called for it. Set when the
+  // present context has read the files of that role. Guarded by the table's lock.
+  mutable bool serves = false, dials = false;
   // value of the table's counter uses_ when this slot was last used; guarded by its lock
   std::uint64_t last_used = 0;
   mutable ae::Mutex mutex;
   mutable std::shared_ptr<const Context> context;
 };
 
-std::shared_ptr<const Context> ContextTable::make(const Options& type, const Options& endpoint,
-                                                  std::shared_ptr<TrustCache> trust) const {
-  return std::make_shared<const Context>(parse_settings(type.merged_with(endpoint)), pass_phrase_,
-                                         std::move(trust));
-}
+/// The contexts that one call of configure() has made so far.
+struct ContextTable::Renewal {
+  struct Made {
+    std::shared_ptr<const Context> context;
+    bool server = false, client = false;  // the roles whose files were read for certain
+  };
+  /// A context that a slot needs, and the roles that it needs it for.
+  struct Wanted {
+    Options endpoint;
+    bool server, client;
+  };
+  void make_one(const Wanted& wanted) {
+    Made& one = contexts[wanted.endpoint.values()];
+    if (!one.context) one.context = make(options, wanted.endpoint, pass_phrase, trust);
+    read_files(*one.context, wanted.server, wanted.client);
+    one.server = one.server || wanted.server;
+    one.client = one.client || wanted.client;
+  }
+  Options options;
+  Secret pass_phrase;
+  std::shared_ptr<TrustCache> trust;
+  // Keyed like slots_. Refers to no slot, because a slot that is referred to counts as in use.
+  std::map<Slots::key_type, Made> contexts;
+  std::vector<Wanted> missing;
+};
 
 void ContextTable::configure(const Options& options) {
-  const std::lock_guard lock(mutex_);
-  configure_locked(options);
+  const std::lock_guard order(configuring_);
+  renew(options);
 }
 
 void ContextTable::configure_again() {
-  const std::lock_guard lock(mutex_);
-  configure_locked(options_);
+  const std::lock_guard order(configuring_);
+  renew(options_);
 }
 
-void ContextTable::expect_clients(const ContextSource& source) {
-  const std::lock_guard lock(mutex_);
-  static_cast<const Slot&>(source).dials = true;
+/// To be called under configuring_. While the files are read without mutex_, other threads may add
+/// slots or begin to use them in another role, so this repeats until no slot lacks anything. Only
+/// what is missing is made in each round.
+void ContextTable::renew(const Options& options) {
+  Renewal renewal;
+  renewal.options = options;
+  renewal.trust = std::make_shared<TrustCache>();
+  {
+    const std::lock_guard lock(mutex_);
+    renewal.pass_phrase = pass_phrase_;
+  }
+  renewal.make_one({});  // the context without endpoint options
+  while (!replace(renewal)) {
+    for (const Renewal::Wanted& one : renewal.missing) renewal.make_one(one);
+  }
 }
 
-void ContextTable::configure_locked(const Options& options) {
-  struct Renewed {
-    std::shared_ptr<Slot> slot;
-    std::shared_ptr<const Context> context;
+/// Puts the contexts of `renewal` in the place of the present ones and returns true. If a slot in
+/// use needs one that was not made, lists all these in `missing`, changes nothing and returns
+/// false.
+bool ContextTable::replace(Renewal& renewal) {
+  struct Replaced {
+    Slot& slot;
+    std::shared_ptr<const Context>& context;
     bool serves, dials;
   };
-  Options its = options;
-  auto trust = std::make_shared<TrustCache>();
-  const std::shared_ptr<const Context> plain = make(options, {}, trust);
-  plain->load();
-  std::vector<Renewed> renewed;
+  // Declared before the lock, because what they hold at the end is destroyed without it.
   Slots slots;
+  std::vector<Replaced> replaced;
+  const std::lock_guard lock(mutex_);
+  renewal.missing.clear();
   for (const auto& [key, slot] : slots_) {
     const bool held = slot.use_count() > 1;
     // Drops slots of endpoint options that neither a connection nor a listener uses now.
     if (!slot->options.empty() && !held) continue;
-    renewed.push_back({slot, slot->options.empty() ? plain : make(options, slot->options, trust),
-                       held && slot->serves, held && slot->dials});
-    renewed.back().context->load();
-    if (renewed.back().serves) (void)renewed.back().context->server();
-    if (renewed.back().dials) (void)renewed.back().context->client();
+    const bool serves = held && slot->serves, dials = held && slot->dials;
+    Renewal::Made& made = renewal.contexts[key];
+    if (!made.context || (serves && !made.server) || (dials && !made.client))
+      renewal.missing.push_back({slot->options, serves, dials});
+    replaced.push_back({*slot, made.context, serves, dials});
     slots.emplace(key, slot);
   }
+  if (!renewal.missing.empty()) return false;
   // No statement from here on throws, so configure() changes either everything or nothing.
   for (const auto& [key, slot] : slots_) dropped_before_ += slot->sessions().dropped;
-  options_ = std::move(its);
-  trust_ = std::move(trust);
+  std::swap(options_, renewal.options);
+  trust_.swap(renewal.trust);
   slots_.swap(slots);
-  for (Renewed& one : renewed) {
-    one.slot->serves = one.serves;
-    one.slot->dials = one.dials;
-    one.slot->unusable = {};
-    one.slot->reported.clear();
-    const std::lock_guard slot_lock(one.slot->mutex);
-    one.slot->context.swap(one.context);
+  for (const Replaced& one : replaced) {
+    one.slot.serves = one.serves;
+    one.slot.dials = one.dials;
+    one.slot.unusable = {};
+    one.slot.reported.clear();
+    const std::lock_guard slot_lock(one.slot.mutex);
+    one.slot.context.swap(one.context);
   }
+  return true;
 }
 
 ContextSource::Reloaded ContextTable::reload(const Slot& slot, const FileStamps& now) {
   using enum ContextSource::Reloaded;
-  const std::lock_guard lock(mutex_);
-  if (slot.get()->stamps() == now) {
+  const std::lock_guard order(configuring_);
+  std::shared_ptr<const Context> next;
+  bool serves = false, dials = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (slot.get()->stamps() == now) {
+      slot.reported.clear();
+      return kNothing;
+    }
+    if (slot.unusable == now && std::chrono::steady_clock::now() < slot.try_again) return kUnusable;
+    next = make(options_, slot.options, pass_phrase_, trust_);
+    serves = slot.serves;
+    dials = slot.dials;
+  }
+  for (;;) {
+    try {
+      now.refuse_special();
+      read_files(*next, serves, dials);
+    } catch (const Error&) {
+      const std::lock_guard lock(mutex_);
+      slot.unusable = now;
+      slot.try_again = std::chrono::steady_clock::now() + kPause;
+      throw;
+    }
+    const std::lock_guard lock(mutex_);
+    if (serves != slot.serves || dials != slot.dials) {  // used in another role meanwhile
+      serves = slot.serves;
+      dials = slot.dials;
+      continue;
+    }
+    slot.unusable = {};
     slot.reported.clear();
-    return kNothing;
+    dropped_before_ += slot.sessions().dropped;
+    const std::lock_guard slot_lock(slot.mutex);
+    slot.context.swap(next);
+    return kReplaced;
   }
-  if (slot.unusable == now && std::chrono::steady_clock::now() < slot.try_again) return kUnusable;
-  std::shared_ptr<const Context> next = make(options_, slot.options, trust_);
-  try {
-    now.refuse_special();
-    next->load();
-    if (slot.serves) (void)next->server();
-    if (slot.dials) (void)next->client();
-  } catch (const Error&) {
-    slot.unusable = now;
-    slot.try_again = std::chrono::steady_clock::now() + kPause;
-    throw;
-  }
-  slot.unusable = {};
-  slot.reported.clear();
-  dropped_before_ += slot.sessions().dropped;
-  const std::lock_guard slot_lock(slot.mutex);
-  slot.context.swap(next);
-  return kReplaced;
 }
 
 void ContextTable::set_pass_phrase(std::string_view phrase) {
@@ -177,24 +242,43 @@ Options ContextTable::merged(const Options& endpoint) const {
   return options_.merged_with(endpoint);
 }
 
-std::shared_ptr<const ContextSource> ContextTable::source(const Options& of_endpoint, bool serves) {
-  const Options endpoint = of_context(of_endpoint);
+std::shared_ptr<const ContextSource> ContextTable::source(const Options& endpoint, bool serves) {
+  std::shared_ptr<Slot> slot = slot_of(of_context(endpoint));
+  if (serves) read_for(Role::kServer, *slot);
+  return slot;
+}
+
+void ContextTable::prepare_clients(const ContextSource& source) {
+  read_for(Role::kClient, static_cast<const Slot&>(source));
+}
+
+/// Returns the slot of `endpoint`, the options that determine a context; makes it if there is none.
+std::shared_ptr<ContextTable::Slot> ContextTable::slot_of(const Options& endpoint) {
   const std::lock_guard lock(mutex_);
   std::shared_ptr<Slot> slot;
   if (const auto found = slots_.find(endpoint.values()); found != slots_.end()) {
     slot = found->second;
   } else {
     slot = std::make_shared<Slot>(*this, endpoint);
-    slot->context = make(options_, endpoint, trust_);
+    slot->context = make(options_, endpoint, pass_phrase_, trust_);
     if (slots_.size() >= kMostSlots) forget_unused();
     slots_.emplace(endpoint.values(), slot);
   }
   slot->last_used = ++uses_;
-  if (serves) {
-    (void)slot->get()->server();
-    slot->serves = true;
-  }
   return slot;
+}
+
+/// Reads the files of `role`, and notes that the slot is used in it, so that the contexts that
+/// follow read them, too. If the context was replaced meanwhile, reads those of the new one.
+void ContextTable::read_for(Role role, const Slot& slot) {
+  for (;;) {
+    const std::shared_ptr<const Context> context = slot.get();
+    (void)(role == Role::kServer ? context->server() : context->client());
+    const std::lock_guard lock(mutex_);
+    if (slot.get() != context) continue;
+    (role == Role::kServer ? slot.serves : slot.dials) = true;
+    return;
+  }
 }
 
 ContextTable::Sessions ContextTable::sessions() const {

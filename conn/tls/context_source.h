@@ -13,6 +13,7 @@
 #include "ae/abi.h"
 #include "ae/core/fork.h"
 #include "conn/tls/context.h"
+#include "conn/tls/engine/role.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
@@ -41,10 +42,13 @@ class ContextSource {
   virtual bool is_to_report(const std::string& failure) const = 0;
 };
 
+/// No call but configure(), configure_again(), prepare_clients(), source() for a listener, and
+/// ContextSource::reload() reads files, and none of the others waits while these read them.
 class ContextTable {
  public:
-  /// Sets the type's options and reads all files again. Throws Error and changes nothing if a
-  /// context that listeners use, or the context without endpoint options, cannot be made.
+  /// Sets the type's options and reads all files again, also those of sources that are made
+  /// meanwhile. Throws Error and changes nothing if a context that listeners or prepared clients
+  /// use, or the context without endpoint options, cannot be made.
   void configure(const Options& options);
   /// Reads all files again, with the options of the last configure(). Throws like it.
   void configure_again();
@@ -56,9 +60,9 @@ class ContextTable {
   /// even if server-name or connect-timeout differs. `serves`: whether it is for a listener, which
   /// needs a server context now and after each configure().
   std::shared_ptr<const ContextSource> source(const Options& endpoint, bool serves);
-  /// Has configure() read the files of clients of `source` at once, those of the system, too, as
-  /// long as `source` is held.
-  void expect_clients(const ContextSource& source);
+  /// Reads the files of clients of `source`, those of the system, too. As long as `source` is held,
+  /// configure() and reload() then read them again at once. Throws Error if they cannot be used.
+  void prepare_clients(const ContextSource& source);
 
   /// Statistics of the TLS session caches, summed over all listeners with option resumption=cache.
   struct Sessions {
@@ -74,15 +78,24 @@ class ContextTable {
 
  private:
   struct Slot;
-  void configure_locked(const Options& options);
-  ContextSource::Reloaded reload(const Slot& slot, const FileStamps& now);
+  struct Renewal;
   using Slots = std::map<std::map<std::string, std::string, std::less<>>, std::shared_ptr<Slot>>;
-  std::shared_ptr<const Context> make(const Options& type, const Options& endpoint,
-                                      std::shared_ptr<TrustCache> trust) const;
+  void renew(const Options& options);
+  bool replace(Renewal& renewal);
+  ContextSource::Reloaded reload(const Slot& slot, const FileStamps& now);
+  std::shared_ptr<Slot> slot_of(const Options& of_endpoint);
+  void read_for(Role role, const Slot& slot);
   void forget_unused();
 
+  // Order of locks: configuring_, then mutex_, then the mutex of a Slot. The mutexes of Context and
+  // TrustCache are locked while files are read: not by a thread that holds mutex_ or a Slot's.
+  //
+  // Held by configure(), configure_again() and reload() from beginning to end, so that each of them
+  // replaces contexts by newer ones. Of what connections call, only reload() waits for it.
+  ae::Mutex configuring_;
+  // Guards the members below. Loops lock it for each connection, so no files are read under it.
   mutable ae::Mutex mutex_;
-  Options options_;
+  Options options_;  // changed only under both mutexes, so either suffices to read it
   Secret pass_phrase_;
   // trusted certificates that the contexts share; replaced by each configure()
   std::shared_ptr<TrustCache> trust_ = std::make_shared<TrustCache>();

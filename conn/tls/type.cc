@@ -172,11 +172,10 @@ void TlsType::prepare_client(const Endpoint& endpoint) const {
   check(endpoint);
   try {
     auto source = contexts_->table.source(split_options(endpoint.options).tls, false);
-    (void)source->get()->client();  // reads the files
-    contexts_->table.expect_clients(*source);
+    contexts_->table.prepare_clients(*source);
     contexts_->keep(std::move(source));
   } catch (const Error& error) {
-    throw Error(endpoint.to_string() + ": " + error.what());
+    throw Error(error.code(), endpoint.to_string() + ": " + error.what());
   }
 }
 

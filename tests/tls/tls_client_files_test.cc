@@ -4,13 +4,16 @@
 
 #include "c/aeconn.h"
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <system_error>
 
 #include "conn/error.h"
 #include "conn/transports/transports.h"
 #include "tests/support/catch.h"
+#include "tests/support/environment.h"
 #include "tests/support/tls_kit.h"
 
 using conn::ConnectionPtr;
@@ -39,8 +42,12 @@ struct AllTls {
   }
   /// The common name of the certificate that a new client gets.
   std::string visit(const conn::Listener& listener) {
+    return visit(listener, {{"ca", ca.cert()}, {"verify", "chain"}});
+  }
+  /// The same for a client with these options; why it failed, else.
+  std::string visit(const conn::Listener& listener, const conn::Options& options) {
     Endpoint to = listener.endpoints().front();
-    to.options = {{"ca", ca.cert()}, {"verify", "chain"}};
+    to.options = options;
     bool done = false;
     accepted.reset();
     const ConnectionPtr client = registry.create(loop, to);
@@ -113,6 +120,21 @@ TEST_CASE("tls: a client's URL is checked and its files are read without a conne
   }
 }
 
+TEST_CASE("tls: prepare_client() throws an Error with the code of the file's", "[tls][prepare]") {
+  const conn::Registry registry = conn::all_transports();
+  const std::string bad =
+      GENERATE(as<std::string>{}, "tls://127.0.0.1:1?ca=/nonexistent", "tls+shm:/s?ca=/nonexistent",
+               "tls+rdma|tls://127.0.0.1:1?crl=/nonexistent");
+  CAPTURE(bad);
+  try {
+    prepare_client(registry, bad);
+    FAIL("it read a file that there is not");
+  } catch (const conn::Error& error) {
+    CHECK(error.code() == std::errc::no_such_file_or_directory);
+    CHECK_THAT(error.what(), Contains("?c") && Contains("/nonexistent"));
+  }
+}
+
 TEST_CASE("tls: configure() reads again what was prepared for clients", "[tls][prepare]") {
   AllTls site;
   const std::string ca = site.folder.path() + "/ca.pem";
@@ -123,10 +145,40 @@ TEST_CASE("tls: configure() reads again what was prepared for clients", "[tls][p
   CHECK_THROWS_AS(site.registry.reload_tls(), conn::Error);
 }
 
+TEST_CASE("tls: reloading reads the system's certificates for clients that were prepared",
+          "[tls][prepare]") {
+  AllTls site;
+  const testing::TempFolder other_folder;
+  const testing::Authority other{other_folder};
+  const std::string system = site.folder.path() + "/system.pem";
+  const auto install = [&](const std::string& from) {
+    std::filesystem::copy_file(from, system, std::filesystem::copy_options::overwrite_existing);
+  };
+  const testing::Variable variable("SSL_CERT_FILE", system);
+  const auto listener = site.listen("tls://127.0.0.1:0");
+  const conn::Options client{{"verify", "chain"}};
+  install(other.cert());
+  prepare_client(site.registry, "tls://127.0.0.1:1?verify=chain");
+  install(site.ca.cert());
+  CHECK_THAT(site.visit(*listener, client), Contains("certificate"));
+  SECTION("by reload_tls()") { site.registry.reload_tls(); }
+  SECTION("by configure()") { site.registry.require("tls").configure({}); }
+  // From here on no certificate can be read, so only those that were read just now can be trusted.
+  std::filesystem::remove(system);
+  CHECK(site.visit(*listener, client) == "first");
+  // The next reloading finds none.
+  site.registry.reload_tls();
+  CHECK_THAT(site.visit(*listener, client), Contains("certificate"));
+}
+
 TEST_CASE("tls in C: reloading, and the check of a client's URL", "[tls][prepare]") {
   CHECK(aeconn_reload_tls() == 0);
   CHECK(aeconn_prepare_client_url("tls://127.0.0.1:1?verify=no") == 0);
-  CHECK(aeconn_prepare_client_url("tls://127.0.0.1:1?ca=/nonexistent") == -1);
+  errno = 0;
+  const int result = aeconn_prepare_client_url("tls://127.0.0.1:1?ca=/nonexistent");
+  const int code = errno;
+  CHECK(result == -1);
+  CHECK(code == ENOENT);
   CHECK_THAT(std::string(aeconn_error()), Contains("/nonexistent"));
   CHECK(aeconn_prepare_client_url(nullptr) == -1);
 }
