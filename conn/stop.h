@@ -87,8 +87,8 @@ class AECONN_API Stop {
   /// about to end, and another signal must not kill it.
   ~Stop();
 
-  /// Takes ownership of a listener, and destroys it soon after the stop begins, or at once if it has
-  /// begun. Before it destroys listeners, their accept handlers get the connections that are in
+  /// Takes ownership of a listener, and destroys it soon after the stop begins, or at once if it
+  /// has begun. Before it destroys listeners, their accept handlers get the connections that are in
   /// the backlogs of the loops that serve, whoever owns the listener: as far as max-connections
   /// allows, and within one second, or half of the limit if that is less. A listener that is paused
   /// then accepts none. A connection that arrives while its listener is being destroyed is reset.

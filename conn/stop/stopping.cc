@@ -20,7 +20,7 @@ namespace {
 constexpr ae::Duration kFarAway = std::chrono::hours(1);
 
 // While accepting waits for something else than the next iteration, it looks again after this time.
-constexpr ae::Duration kLookAgain = std::chrono::milliseconds(10);
+constexpr ae::Duration kAcceptAgain = std::chrono::milliseconds(10);
 
 }  // namespace
 
@@ -127,7 +127,7 @@ ae::Duration Stopping::accept_some() {
   }
   if (accept_timer_ == 0) return ae::kNoMore;  // a handler that has run has ended this
   if (left == ArrivalSource::Left::kMore) return ae::Duration::zero();
-  if (left == ArrivalSource::Left::kWaits) return kLookAgain;
+  if (left == ArrivalSource::Left::kWaits) return kAcceptAgain;
   end_accepting();
   return ae::kNoMore;
 }

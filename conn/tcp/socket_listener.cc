@@ -239,9 +239,8 @@ ArrivalSource::Left SocketListener::Acceptor::accept_arrived(bool first) {
   if (first) {
     awaited_until_ = accepted_here_;
     for (const SocketType::Bound& socket : sockets_)
-      awaited_until_ += socket.has_our_backlog
-                            ? static_cast<std::uint64_t>(settings_->backlog) + 1
-                            : kUnknownBacklog;
+      awaited_until_ += socket.has_our_backlog ? static_cast<std::uint64_t>(settings_->backlog) + 1
+                                               : kUnknownBacklog;
   }
   if (made_here_.inherited() || (paused_ && !held_)) return Left::kNothing;
   Left left = Left::kNothing;
@@ -354,8 +353,8 @@ void SocketListener::Acceptor::retry_later() {
   retry_delay_ = std::min(retry_delay_ * 2, kLastAcceptRetry);
 }
 
-/// Tells the program, once until none of them waits any more, that clients have to wait. The handler
-/// may destroy the listener.
+/// Tells the program, once until none of them waits any more, that clients have to wait. The
+/// handler may destroy the listener.
 void SocketListener::Acceptor::report_shortage(std::size_t index, int err) {
   if (!refused_ || std::exchange(shortage_told_, true)) return;
   refused_.run(coded_failure({err, std::generic_category()}, [&] {

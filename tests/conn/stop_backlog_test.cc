@@ -132,7 +132,8 @@ TEST_CASE("stop: connections in the backlog are accepted before a listener close
   CHECK(service.stop.status() == 0);
 }
 
-TEST_CASE("stop: an acceptor of coroutines whose queue is full takes what is in the backlog", "[stop]") {
+TEST_CASE("stop: an acceptor of coroutines whose queue is full takes what is in the backlog",
+          "[stop]") {
   Service service;
   co::Acceptor acceptor(service.registry, service.loop, "tcp://127.0.0.1:0?backlog=1000", 2);
   const auto clients = clients_of(acceptor.listener().endpoints().front());
@@ -147,9 +148,8 @@ TEST_CASE("stop: an acceptor of coroutines whose queue is full takes what is in 
     RUN_UNTIL(service.loop, service.ended);
   }
   SECTION("with one that takes them when the server has begun to stop") {
-    const conn::StopHook hook(service.loop, [&] {
-      service.sessions.spawn(accept(acceptor, service.sessions));
-    });
+    const conn::StopHook hook(service.loop,
+                              [&] { service.sessions.spawn(accept(acceptor, service.sessions)); });
     RUN_UNTIL(service.loop, service.ended);
   }
   CHECK(answered(clients) == kClients);
@@ -179,7 +179,8 @@ TEST_CASE("stop: an accept handler that throws once costs one client", "[stop]")
   const auto clients = clients_of(listener->endpoints().front());
   service.stop.add(std::move(listener));
   service.stop.request();
-  CHECK_THROWS_AS(testing::run_until(service.loop, [&] { return service.ended; }, "the end"),
+  CHECK_THROWS_AS(testing::run_until(
+                      service.loop, [&] { return service.ended; }, "the end"),
                   std::runtime_error);
   RUN_UNTIL(service.loop, service.ended);
   CHECK(answered(clients) == kClients - 1);
@@ -187,8 +188,8 @@ TEST_CASE("stop: an accept handler that throws once costs one client", "[stop]")
 
 TEST_CASE("stop: without free descriptors an empty backlog ends at once", "[stop]") {
   Service service;
-  conn::ListenerPtr listener = service.registry.listen(
-      service.loop, "tcp://127.0.0.1:0", service.handler());
+  conn::ListenerPtr listener =
+      service.registry.listen(service.loop, "tcp://127.0.0.1:0", service.handler());
   int told = 0;
   listener->on_refused([&](const conn::Failure&) { ++told; });
   service.stop.add(std::move(listener));
