@@ -134,9 +134,9 @@ struct LinkBed final : conn::rdma::LinkUser,
   void on_event(const conn::rdma::QueuePairEvent&) override {}
   void on_no_memory() noexcept override { calls += "no-memory "; }
   conn::rdma::ReceiveQueue* receives() noexcept override { return link.receives(); }
-  void on_cm_event(const conn::rdma::CmEvent&) override {
+  void on_cm_event(const conn::rdma::CmEvent& event) override {
     calls += "event ";
-    if (when_event) when_event();
+    if (when_event) when_event(event);
   }
   // Overrides of DeadlineUser, SetupUser and PathRecoveryUser.
   void on_deadline(conn::rdma::Deadline::Of what) override {
@@ -175,7 +175,8 @@ struct LinkBed final : conn::rdma::LinkUser,
 
   std::string calls;
   std::vector<conn::rdma::Deadline::Of> expired;
-  std::function<void()> when_expired, when_event, when_completed;
+  std::function<void()> when_expired, when_completed;
+  std::function<void(const conn::rdma::CmEvent&)> when_event;
   conn::Failure ended;
   bool ticked = false;
 };

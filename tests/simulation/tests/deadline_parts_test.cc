@@ -92,7 +92,7 @@ TEST_CASE("rdma deadline: an event that came in time and sets another deadline c
   inet_pton(AF_INET, "10.77.0.1", &peer.sin_addr);
   REQUIRE(rdma_resolve_addr(bed.link.id().get(), nullptr, reinterpret_cast<sockaddr*>(&peer),
                             1000) == 0);
-  bed.when_event = [&] { REQUIRE(bed.deadline.set(1s, Of::kAccept)); };
+  bed.when_event = [&](const auto&) { REQUIRE(bed.deadline.set(1s, Of::kAccept)); };
   REQUIRE(bed.deadline.set(500ms, Of::kAddress));
   // The loop stands still; then its timer is looked at before the event.
   bed.world.spend(2s);
