@@ -89,7 +89,7 @@ struct Stop::Core final : std::enable_shared_from_this<Stop::Core>, private Loop
   void drained();
   void cut();
   void finish();
-  void end_parts();
+  void end_parts(bool here);
   /// Posts a function to each loop. On the loop, the function calls `fn` with the loop's Stopping,
   /// or calls `gone` if the loop is being destroyed. Returns how many loops accepted the post.
   template <class Fn, class Gone>
@@ -271,8 +271,9 @@ void Stop::Core::begin() {
     (void)post_surely(self->controller, [self] { self->accepted(); });
   };
   unaccepted = on_parts(
-      [one_accepted, until](Stopping& stopping) {
-        surely([&] { stopping.accept_arrived(until, one_accepted); });
+      [one_accepted, until, self = shared_from_this()](Stopping& stopping) {
+        if (self->phase == Phase::kDraining)
+          surely([&] { stopping.accept_arrived(until, one_accepted); });
       },
       one_accepted);
   if (unaccepted == 0) finish();  // all loops have ended
@@ -301,9 +302,11 @@ void Stop::Core::stop_listening() {
   const auto one_drained = [self = shared_from_this()] {
     (void)post_surely(self->controller, [self] { self->drained(); });
   };
-  undrained = on_parts([one_drained, from = hurry](
-                           Stopping& stopping) { begin_surely(stopping, from, one_drained); },
-                       one_drained);
+  undrained = on_parts(
+      [one_drained, from = hurry, self = shared_from_this()](Stopping& stopping) {
+        if (self->phase == Phase::kDraining) begin_surely(stopping, from, one_drained);
+      },
+      one_drained);
   if (undrained == 0) finish();  // all loops have ended
 }
 
@@ -339,8 +342,14 @@ void Stop::Core::finish() {
 }
 
 /// Called when the Stop is destroyed and the loops may go on: Stopping::begun() becomes false on
-/// each of them. The calls are posted, so that they come after those that begin() has posted.
-void Stop::Core::end_parts() {
+/// each of them. With `here`, on the thread of the only loop, this is so when the function returns;
+/// otherwise the calls are posted.
+void Stop::Core::end_parts(bool here) {
+  if (here) {
+    if (parts.front().poster.open())
+      surely([&]() -> Stopping& { return Stopping::of(*parts.front().loop); }).end();
+    return;
+  }
   (void)on_parts([](Stopping& stopping) { stopping.end(); }, [] {});
 }
 
@@ -380,7 +389,7 @@ Stop::~Stop() {
   listeners.clear();
   core->leave_from_here();
   if (core->made_here.inherited()) return;
-  if (had_begun) core->end_parts();
+  if (had_begun) core->end_parts(only_ != nullptr && core->thread == std::this_thread::get_id());
   if (core->kept && only_ != nullptr) {
     if (core->controller.open()) Stopping::of(*core->parts.front().loop).forget();
   } else if (core->kept) {

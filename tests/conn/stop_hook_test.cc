@@ -48,3 +48,21 @@ TEST_CASE("stop: hooks that a hook destroys or that follow it", "[stop]") {
   RUN_UNTIL(loop, ran.size() == 3);
   REQUIRE(ran == "lfn");
 }
+
+TEST_CASE("stop: a hook of the next stop does not run for the one before", "[stop]") {
+  const bool listening_has_ended = GENERATE(false, true);
+  testing::AnyLoop loop;
+  int first = 0, second = 0;
+  {
+    conn::Stop stop(loop, {.limit = ae::Duration::max(), .signals = {}, .ends = [] {}});
+    const conn::StopHook hook(loop, [&] { ++first; });
+    stop.request();
+    if (listening_has_ended) RUN_UNTIL(loop, first == 1);
+  }
+  conn::Stop stop(loop, {.signals = {}, .ends = [] {}});
+  const conn::StopHook hook(loop, [&] { ++second; });
+  testing::turns(loop, 5);
+  REQUIRE(second == 0);
+  stop.request();
+  RUN_UNTIL(loop, second == 1);
+}
