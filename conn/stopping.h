@@ -128,7 +128,6 @@ class AECONN_API Stopping final : public ae::LoopLocal {
   std::function<void()> accepted_;  // passed to accept_arrived(); empty after the call
   ae::TimePoint accept_until_{};    // when accepting ends at the latest
   ae::TimerId accept_timer_ = 0;    // calls accept_some(); 0: not set
-  bool accepts_first_ = false;      // true until the first iteration that accepts
 };
 
 }}  // namespace conn

@@ -82,7 +82,8 @@ class Acceptor : private StopWatcher {
   [[nodiscard]] detail::Next next(ae::Duration limit = kNoLimit) noexcept {
     return {*this, asking_, limit};
   }
-  /// Returns the listener, for example to query its endpoints. Not to be called after close().
+  /// Returns the listener, for example to query its endpoints. Not to be called after close(). The
+  /// acceptor itself pauses and resumes it.
   Listener& listener() const noexcept { return *listener_; }
   /// Returns the number of accepted connections that next() has not taken yet.
   std::size_t waiting() const noexcept { return arrivals_.size(); }

@@ -101,7 +101,7 @@ std::size_t AcceptorBase::run_ready() {
 }
 
 /// What waits is passed to the accept handler by run_ready(), in each iteration.
-ArrivalSource::Left AcceptorBase::accept_arrived(bool /*first*/) {
+ArrivalSource::Left AcceptorBase::accept_arrived() {
   if (stopped_ || (paused_ && !held_)) return Left::kNothing;
   return done_.empty() && arrivals_.empty() ? Left::kNothing : Left::kWaits;
 }

@@ -104,7 +104,7 @@ class AECONN_API AcceptorBase : public ae::Deferred,
     ~Then() { acceptor.go_on(); }
   };
   void on_loop_end() noexcept override { stop(true); }
-  Left accept_arrived(bool first) override;
+  Left accept_arrived() override;
   void stop(bool loop_ends) noexcept;
   void go_on() noexcept;
   void admit(PendingConnectionPtr arrival);

@@ -21,10 +21,11 @@ class AECONN_API ArrivalSource {
     kWaits,    ///< something else has to happen first, such as the end of a TLS handshake
     kMore,     ///< the next iteration can accept more
   };
-  /// Accepts connections that have arrived, as many as one iteration of the loop may. `first`: this
-  /// is the first call for a stop; it sets how many are accepted at most. Handlers of the program
-  /// may run, may destroy this object, and may throw.
-  virtual Left accept_arrived(bool first) = 0;
+  /// Called when a stop begins to accept: sets how many connections are accepted at most.
+  virtual void begin_accepting() noexcept {}
+  /// Accepts connections that have arrived, as many as one iteration of the loop may. Handlers of
+  /// the program may run, may destroy this object, and may throw.
+  virtual Left accept_arrived() = 0;
   /// Takes this object from the list, as the destructor does.
   void leave_list() noexcept {
     if (link_ == nullptr) return;

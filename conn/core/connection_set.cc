@@ -133,7 +133,11 @@ void ConnectionSet::add(ArrivalSource& source) noexcept {
   sources_ = &source;
 }
 
-ArrivalSource::Left ConnectionSet::accept_arrived(bool first) {
+void ConnectionSet::begin_accepting() noexcept {
+  for (ArrivalSource* each = sources_; each != nullptr; each = each->next_) each->begin_accepting();
+}
+
+ArrivalSource::Left ConnectionSet::accept_arrived() {
   if (accepting_) return ArrivalSource::Left::kWaits;
   struct Now {
     explicit Now(bool& its_flag) : flag(its_flag) { flag = true; }
@@ -150,7 +154,7 @@ ArrivalSource::Left ConnectionSet::accept_arrived(bool first) {
       continue;
     }
     each->round_ = round_;
-    left = std::max(left, each->accept_arrived(first));
+    left = std::max(left, each->accept_arrived());
     each = sources_;  // handlers may have removed any of them
   }
   return left;

@@ -78,7 +78,9 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   /// Calls ArrivalSource::accept_arrived() once for each source of the list, the latest first.
   /// Returns the highest of their results; kWaits if it is called in a handler that another call of
   /// it runs. Throws the exceptions of accept handlers.
-  ArrivalSource::Left accept_arrived(bool first);
+  ArrivalSource::Left accept_arrived();
+  /// Calls ArrivalSource::begin_accepting() for each source of the list.
+  void begin_accepting() noexcept;
   /// Called when the loop ends: sends the output that write() has accepted, and blocks for at most
   /// the time of option end-linger. Serves all connections of all types together, except those that
   /// a child of fork() has inherited. Only the first call has an effect.

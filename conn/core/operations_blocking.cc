@@ -118,16 +118,15 @@ ssize_t Connection::sync_write(const void* buffer, std::size_t size, ae::Duratio
     flushed = !Interruption::ends() && deadline.wait_again();
     if (flushed) c.carrier_->wait_for(ae::kWritable, deadline.at());
   }
-  if (c.state_ == State::kError && buffer == nullptr) {
-    errno = errno_of(c.failure_);
-    return -1;
-  }
-  if (c.state_ != State::kConnected && c.state_ != State::kClosed)
-    return static_cast<ssize_t>(sent);
+  const bool open = c.state_ == State::kConnected || c.state_ == State::kClosed;
+  if (open && flushed) flushed = c.carrier_->flush(deadline.at());
   // If sync_write() is called without bytes, a flush is all that it is asked for, so it fails if
   // the flush does not complete.
-  if ((!flushed || !c.carrier_->flush(deadline.at())) && buffer == nullptr) {
-    errno = Interruption::ends() ? EINTR : ETIMEDOUT;
+  if (buffer == nullptr && (c.state_ == State::kError || !flushed)) {
+    errno = c.state_ == State::kError      ? errno_of(c.failure_)
+            : Interruption::ends()         ? EINTR
+            : Clock::now() < deadline.at() ? EPIPE
+                                           : ETIMEDOUT;
     return -1;
   }
   return static_cast<ssize_t>(sent);

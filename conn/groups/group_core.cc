@@ -358,7 +358,11 @@ void GroupCore::set_paused(bool paused) {
       if (part.receiver) part.receiver->pause();
     } else {
       if (part.receiver) part.receiver->resume();
-      if (part.port_listener && !held_back_ && !part.held_back) part.port_listener->resume();
+      if (!part.port_listener) return;
+      if (held_back_ || part.held_back)
+        part.port_listener->hold_back();
+      else
+        part.port_listener->resume();
     }
   });
 }
@@ -468,8 +472,10 @@ void GroupCore::take_port_listener(GroupPart& part, PortListenerPtr port_listene
   try {
     part.port_listener->arrive(*part.loop);
     // Applies calls of pause() and resume() that were made while the port listener was being moved.
-    if (paused_ || held_back_)
+    if (paused_)
       part.port_listener->pause();
+    else if (held_back_)
+      part.port_listener->hold_back();
     else
       part.port_listener->resume();
     return gate_has_arrived();

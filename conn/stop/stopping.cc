@@ -104,20 +104,21 @@ void Stopping::accept_arrived(ae::TimePoint until, std::function<void()> done) {
   accept_timer_ = loop_.add_time_event(ae::Duration::zero(), [this] { return accept_some(); });
   accepted_ = std::move(done);
   accept_until_ = until;
-  accepts_first_ = true;
+  connections_.begin_accepting();
   for (StopWatcher* each = watchers_; each != nullptr; each = each->next_) each->on_accepting();
 }
 
 /// Accepts in one iteration. Returns when to go on.
 ae::Duration Stopping::accept_some() {
+  // A handler that runs here may end this, or begin it anew for another stop.
+  const ae::TimerId mine = accept_timer_;
   auto left = ArrivalSource::Left::kNothing;
   try {
-    if (accept_until_ > std::chrono::steady_clock::now())
-      left = connections_.accept_arrived(std::exchange(accepts_first_, false));
+    if (accept_until_ > std::chrono::steady_clock::now()) left = connections_.accept_arrived();
   } catch (...) {
     // The exception of an accept handler ends this timer. Those who still wait are accepted later.
     try {
-      if (accept_timer_ != 0)
+      if (accept_timer_ == mine)
         accept_timer_ =
             loop_.add_time_event(ae::Duration::zero(), [this] { return accept_some(); });
     } catch (const std::bad_alloc&) {
@@ -125,7 +126,7 @@ ae::Duration Stopping::accept_some() {
     }
     throw;
   }
-  if (accept_timer_ == 0) return ae::kNoMore;  // a handler that has run has ended this
+  if (accept_timer_ != mine) return ae::kNoMore;
   if (left == ArrivalSource::Left::kMore) return ae::Duration::zero();
   if (left == ArrivalSource::Left::kWaits) return kAcceptAgain;
   end_accepting();

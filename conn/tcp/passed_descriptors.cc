@@ -323,7 +323,7 @@ void Fd::close_unix(bool reset) noexcept {
   ::close(fd);
 }
 
-void close_listening(Fd socket) noexcept {
+void close_listening(Fd socket, bool shared) noexcept {
   pollfd waiting{socket.get(), POLLIN, 0};
   if (!socket || ::poll(&waiting, 1, 0) <= 0) return;
   int family = 0;
@@ -331,7 +331,11 @@ void close_listening(Fd socket) noexcept {
   if (getsockopt(socket.get(), SOL_SOCKET, SO_DOMAIN, &family, &size) != 0 || family != AF_UNIX)
     return;
   if (refuses_descriptors(socket.get())) return;
-  Closer::get().add({}, socket.release());
+  const int fd = socket.release();
+  if (shared)
+    close_aside({&fd, 1});
+  else
+    Closer::get().add({}, fd);
 }
 
 }}}  // namespace conn::tcp

@@ -70,8 +70,9 @@ ssize_t peek_with(int socket, void* into, std::size_t size, Passed& passed) noex
 /// Passes descriptors that came from a peer to the closing thread.
 void close_aside(std::span<const int> descriptors) noexcept;
 /// Closes a listening socket. If it is a Unix socket with connections that were not accepted, the
-/// closing thread does it, because there may be unread descriptors in these connections.
-void close_listening(Fd socket) noexcept;
+/// closing thread does it, because there may be unread descriptors in these connections. These are
+/// read before, except if the socket is `shared`: other processes may still listen on it.
+void close_listening(Fd socket, bool shared) noexcept;
 /// Whether kMostClosing or more descriptors wait to be closed. If any do and the closing thread
 /// could not be started, tries again.
 bool closing_lags() noexcept;

@@ -151,7 +151,8 @@ std::unique_ptr<SocketListener> SocketType::adopt_to(ae::EventLoop& loop, int fd
   if (all.has("backlog") && ::listen(copy.get(), settings->backlog) != 0) refuse(fd, errno);
   std::vector<Bound> sockets;
   Endpoint endpoint = endpoint_of(fd, name());
-  sockets.push_back({std::move(copy), std::move(endpoint), std::move(restore), all.has("backlog")});
+  sockets.push_back(
+      {std::move(copy), std::move(endpoint), std::move(restore), true, all.has("backlog")});
   auto listener = std::make_unique<SocketListener>(*this, loop, std::move(settings),
                                                    std::move(sockets), std::move(to));
   undo.fd = -1;

@@ -94,7 +94,8 @@ class SocketListener::Acceptor final : public ae::Deferred,
   void set_paused(bool paused, bool held);
   void watch(bool wanted);
   void watch_headers(bool wanted);
-  Left accept_arrived(bool first) override;
+  void begin_accepting() noexcept override;
+  Left accept_arrived() override;
   Left accept_batch(std::size_t index);
   Left accept_some(std::size_t index);
   bool is_readable(std::size_t index) const noexcept;
@@ -186,7 +187,7 @@ void SocketListener::Acceptor::stop() noexcept {
   if (headers_) headers_->clear();
   for (SocketType::Bound& socket : sockets_) {
     if (socket.remove) socket.remove();
-    if (!made_here_.inherited()) close_listening(std::move(socket.fd));
+    if (!made_here_.inherited()) close_listening(std::move(socket.fd), socket.adopted);
     socket.fd.reset();
   }
   // Destroyed last: that may run any code, which may destroy this object if the loop has ended.
@@ -230,18 +231,19 @@ void SocketListener::Acceptor::watch(bool wanted) {
 
 bool SocketListener::Acceptor::is_readable(std::size_t index) const noexcept {
   pollfd waiting{sockets_[index].fd.get(), POLLIN, 0};
-  return ::poll(&waiting, 1, 0) > 0;
+  return ::poll(&waiting, 1, 0) != 0;  // also if poll(2) fails, as with a limit of no descriptors
 }
 
-/// The first call limits how many connections are accepted to what the backlogs of the sockets can
-/// hold: so the stop ends even if further clients connect all the time.
-ArrivalSource::Left SocketListener::Acceptor::accept_arrived(bool first) {
-  if (first) {
-    awaited_until_ = accepted_here_;
-    for (const SocketType::Bound& socket : sockets_)
-      awaited_until_ += socket.has_our_backlog ? static_cast<std::uint64_t>(settings_->backlog) + 1
-                                               : kUnknownBacklog;
-  }
+/// Limits how many connections are accepted to what the backlogs of the sockets can hold: so the
+/// stop ends even if further clients connect all the time.
+void SocketListener::Acceptor::begin_accepting() noexcept {
+  awaited_until_ = accepted_here_;
+  for (const SocketType::Bound& socket : sockets_)
+    awaited_until_ +=
+        socket.backlog_known ? static_cast<std::uint64_t>(settings_->backlog) + 1 : kUnknownBacklog;
+}
+
+ArrivalSource::Left SocketListener::Acceptor::accept_arrived() {
   if (made_here_.inherited() || (paused_ && !held_)) return Left::kNothing;
   Left left = Left::kNothing;
   for (std::size_t i = 0; accepted_here_ < awaited_until_ && i < sockets_.size(); ++i) {

@@ -68,7 +68,9 @@ class AECONN_API SocketType : public Transport {
     Endpoint endpoint;
     /// Called when listening ends, for example to remove the socket file; may be empty.
     std::function<void()> remove;
-    bool has_our_backlog = true;  ///< false: the length of its backlog is unknown
+    /// True: the program has made the socket, so other processes may listen on it, too.
+    bool adopted = false;
+    bool backlog_known = true;  ///< whether its backlog is that of option backlog
   };
   virtual bool is_family(int family) const noexcept = 0;
   /// Whether clients may pass descriptors over the sockets that listeners of this type accept.

@@ -171,7 +171,10 @@ void Acceptor::failed(Place place, const Failure& failure) {
 // --- pausing the listener below ------------------------------------------------------------------
 
 void Acceptor::set_listening(bool wanted) {
-  if (!wanted || (!waiting_ && !resting_)) AcceptorBase::set_listening(wanted);
+  if (wanted && (waiting_ || resting_))
+    port()->hold_back();
+  else
+    AcceptorBase::set_listening(wanted);
 }
 
 std::size_t Acceptor::run_ready() {

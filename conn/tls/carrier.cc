@@ -299,7 +299,7 @@ bool TlsCarrier::flush(ae::TimePoint until) noexcept {
   } catch (const std::bad_alloc&) {  // if memory runs out, the loop sends the rest later
   }
   const bool flushed = session_.below().carrier().flush(until);
-  return session_.engine().output().unsent() == 0 && flushed;
+  return session_.engine().output().unsent() == 0 && flushed && !session_.engine().wire_failed();
 }
 
 // --- the end of the connection -------------------------------------------------------------------

@@ -108,6 +108,7 @@ const std::vector<Entry>& entries() {
       {"has_pending_data", [](Place& p) { (void)p.registry.has_pending_data(p.loop); }},
       {"pause", [](Place& p) { p.listener->pause(); }},
       {"resume", [](Place& p) { p.listener->pause(), p.listener->resume(); }},
+      {"hold_back", [](Place& p) { p.listener->hold_back(), p.listener->resume(); }},
       {"endpoints", [](Place& p) { (void)p.listener->endpoints(); }},
       {"on_refused", [](Place& p) { p.listener->on_refused([](const conn::Failure&) {}); }},
       {"read", [](Place& p) { (void)p.client->read(room().data(), room().size()); }},

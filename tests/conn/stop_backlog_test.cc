@@ -15,6 +15,7 @@
 #include "conn/co.h"
 #include "conn/listener_group.h"
 #include "conn/stop.h"
+#include "conn/stopping.h"
 #include "tests/support/catch.h"
 #include "tests/support/group_kit.h"
 #include "tests/support/no_descriptors.h"
@@ -184,6 +185,31 @@ TEST_CASE("stop: an accept handler that throws once costs one client", "[stop]")
                   std::runtime_error);
   RUN_UNTIL(service.loop, service.ended);
   CHECK(answered(clients) == kClients - 1);
+}
+
+TEST_CASE("stop: an accept handler that throws costs no client of another listener", "[stop]") {
+  Service service;
+  bool thrown = false;
+  const std::string url = "tcp://127.0.0.1:0?backlog=1000&accept-batch=4&linger=10ms";
+  // The one that was made last is asked first.
+  conn::ListenerPtr other = service.registry.listen(service.loop, url, service.handler());
+  conn::ListenerPtr throws = service.registry.listen(
+      service.loop, url, [&, handler = service.handler()](ConnectionPtr peer) {
+        if (conn::Stopping::of(service.loop).accepting() && !std::exchange(thrown, true))
+          throw std::runtime_error("no");
+        handler(std::move(peer));
+      });
+  const auto some = clients_of(throws->endpoints().front(), 50);
+  const auto clients = clients_of(other->endpoints().front());
+  service.stop.add(std::move(other));
+  service.stop.add(std::move(throws));
+  service.stop.request();
+  CHECK_THROWS_AS(testing::run_until(
+                      service.loop, [&] { return service.ended; }, "the end"),
+                  std::runtime_error);
+  RUN_UNTIL(service.loop, service.ended);
+  CHECK(answered(clients) == kClients);
+  CHECK(answered(some) == some.size() - 1);
 }
 
 TEST_CASE("stop: without free descriptors an empty backlog ends at once", "[stop]") {

@@ -140,7 +140,7 @@ TEST_CASE("shm descriptors: a backlog is emptied though a loop still handles its
   // An event loop holds the socket, too, while it handles an event of it. If it is the last to let
   // the socket go, it releases what the socket contains.
   const RawSocket held(::fcntl(listening, F_DUPFD_CLOEXEC, 0));
-  conn::tcp::close_listening(conn::tcp::Fd(listening));
+  conn::tcp::close_listening(conn::tcp::Fd(listening), false);
   CHECK(testing::is_closed_aside());
   pollfd state{client.fd(), 0, 0};
   CHECK(::poll(&state, 1, 0) == 1);

@@ -379,3 +379,22 @@ TEST_CASE("unix descriptors: a program's descriptor lets them pass as before", "
   CHECK(testing::pass(client.fd(), "x", {client.fd()}) == 0);
   ::close(fd);
 }
+
+TEST_CASE("unix: who adopts a listening socket leaves it to its other owners", "[unix][adopt]") {
+  const std::string scheme = GENERATE("unix", "shm");
+  CAPTURE(scheme);
+  const testing::TempFolder folder;
+  const std::string path = folder.path() + "/s";
+  const RawSocket owner(testing::listening_with_credentials(path));
+  const conn::Endpoint at = conn::Endpoint::parse("unix:" + path);
+  testing::AnyLoop loop;
+  const conn::Registry registry = testing::test_registry();
+  conn::ListenerPtr listener =
+      registry.require(scheme).adopt_listener(loop, ::dup(owner.fd()), [](const ConnectionPtr&) {});
+  const RawSocket waiting = RawSocket::connect(at);
+  listener.reset();
+  REQUIRE(testing::is_closed_aside());
+  const RawSocket accepted = owner.accept();
+  const RawSocket later = RawSocket::connect(at);
+  CHECK(owner.accept().fd() >= 0);
+}

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from . import _native
-from ._native import POSTED_NOTE, lib
+from ._native import lib
 
 if TYPE_CHECKING:
     from ._server import Server
@@ -58,16 +58,12 @@ class Called:
         self.steps.pop(number, None)
 
 
-def _collect(loop: _Loop, attached: Attached, called: Called) -> Iterator[int]:
+def _dispatch(loop: _Loop, attached: Attached, called: Called) -> None:
     with attached.gate:
         count = lib.collect(attached.native, called.address, _MOST_FOUND)
     if count == _MOST_FOUND:  # maybe there are more
         _soon(loop, _dispatch, attached, called)
-    return iter(called.found[:count] if count > 0 else ())
-
-
-def _dispatch(loop: _Loop, attached: Attached, called: Called) -> None:
-    _work(loop, _collect(loop, attached, called), called)
+    _work(loop, iter(called.found[:count] if count > 0 else ()), called)
 
 
 def _work(loop: _Loop, numbers: Iterator[int], called: Called) -> None:
@@ -135,19 +131,6 @@ class Attached:
         called = self._called()
         if called is not None:
             called.let_go(number)
-
-    def run_posts(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Runs what is posted in C by now. The events that C records meanwhile are handled in the
-        asyncio loop's next iteration."""
-        reference, called = weakref.ref(loop), self._called()
-        if called is None:
-            return
-        last = called.reserve(1)
-        numbers: list[int] = []
-        lib.post(self.native, POSTED_NOTE, last)
-        while last not in numbers and (more := list(_collect(reference, self, called))):
-            numbers += more
-        _soon(reference, _work, iter(numbers), called)
 
     def check(self, loop: asyncio.AbstractEventLoop) -> None:
         """Other threads must not call C, and the recorded events would change meanwhile. In a child

@@ -175,7 +175,6 @@ lib = Library()
 NOTHING = ctypes.cast(lib.set_user_data, ConnFn)
 # Stores its context for collect().
 NOTE = ctypes.cast(lib.note, ConnFn)
-POSTED_NOTE = ctypes.cast(lib.note, PostFn)
 _WAKE = ctypes.cast(lib.close, PostFn)
 # They stop the loop that they are given as context.
 STOP = ctypes.cast(lib.stop, PostFn)

@@ -183,8 +183,6 @@ class Stop:
         self._called.let_go(self._number)
         self._attached.stops.remove(native)
         lib.graceful_stop_free(native)
-        # C ends the stop by a post. Until that has run, another Stop would begin at once.
-        self._attached.run_posts(self._loop)
         self._ended.cancel()
         for number, before in self._before.items():
             self._loop.remove_signal_handler(number)
