@@ -86,9 +86,9 @@ class AECONN_API ConnectionType {
   /// over tls these are, without option ca, the certificates that the system trusts, whose reading
   /// takes tens of milliseconds. Opens nothing on the network, and needs no device. For a program
   /// that checks its configuration, or whose loop must not wait for files. The type keeps what was
-  /// read until it is destroyed; configure(), Registry::reload_tls() and reload=auto read it again,
-  /// and fail once it cannot be read any more. Throws Error. For types of tls it may be called on
-  /// any thread.
+  /// read until it is destroyed; configure() and Registry::reload_tls() read it again, reload=auto
+  /// the files that are named, and they fail once these cannot be read any more. Throws Error. For
+  /// types of tls it may be called on any thread.
   void prepare_client(const Endpoint& endpoint) const;
 
   /// Listens for connections on `endpoint` until the returned listener is destroyed. Throws Error,

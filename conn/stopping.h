@@ -92,7 +92,7 @@ class AECONN_API Stopping final : public ae::LoopLocal {
   /// Accepts the connections that have arrived on this loop, in several iterations, with the
   /// handlers of their listeners. Then calls `done` once, from the loop; at the latest in the
   /// iteration after `until`. begin(), cut() and end() stop it, without the call. A listener that
-  /// is paused now accepts nothing. Throws std::bad_alloc, in which case nothing has begun.
+  /// is paused accepts nothing. Throws std::bad_alloc, in which case nothing has begun.
   void accept_arrived(ae::TimePoint until, std::function<void()> done);
   /// Begins the stop: notifies the watchers, and calls `drained` once, from the loop, when no
   /// served connection is left (ConnectionSet::served()). Throws std::bad_alloc if there is no

@@ -139,6 +139,15 @@ using namespace aeconn_c;
 
 namespace {
 
+int prepare(const char* url, void (conn::ConnectionType::*how)(const conn::Endpoint&) const) {
+  if (url == nullptr) return no_handle();
+  return guarded([&] {
+    const conn::Endpoint endpoint = conn::Endpoint::parse(url);
+    (registry().require(endpoint.scheme).*how)(endpoint);
+    return 0;
+  });
+}
+
 conn::AcceptHandler accept_handler(aeconn_accept_fn fn, void* context) {
   return [fn, context](ConnectionPtr connection) { fn(context, handle(connection.release())); };
 }
@@ -174,22 +183,10 @@ int aeconn_configure(const char* scheme, const char* options) {
   });
 }
 
-int aeconn_prepare_url(const char* url) {
-  if (url == nullptr) return no_handle();
-  return guarded([&] {
-    const conn::Endpoint endpoint = conn::Endpoint::parse(url);
-    registry().require(endpoint.scheme).prepare(endpoint);
-    return 0;
-  });
-}
+int aeconn_prepare_url(const char* url) { return prepare(url, &conn::ConnectionType::prepare); }
 
 int aeconn_prepare_client_url(const char* url) {
-  if (url == nullptr) return no_handle();
-  return guarded([&] {
-    const conn::Endpoint endpoint = conn::Endpoint::parse(url);
-    registry().require(endpoint.scheme).prepare_client(endpoint);
-    return 0;
-  });
+  return prepare(url, &conn::ConnectionType::prepare_client);
 }
 
 int aeconn_reload_tls() {

@@ -88,9 +88,9 @@ int aeconn_prepare_url(const char* url);
  * to it need; over tls these are, without option ca, the certificates that the system trusts, whose
  * reading takes tens of milliseconds. Opens nothing on the network. Use it to check a
  * configuration, and before a loop runs that must not wait for files. What was read is kept until
- * the process ends, and aeconn_configure(), aeconn_reload_tls() and reload=auto read it again: once
- * the files cannot be read any more, these calls fail. Returns 0, or -1 with errno and a sentence.
- * Thread-safe. */
+ * the process ends. aeconn_configure() and aeconn_reload_tls() read it again, reload=auto the files
+ * that are named: once these cannot be read any more, the calls fail. Returns 0, or -1 with errno
+ * and a sentence. Thread-safe. */
 int aeconn_prepare_client_url(const char* url);
 /* Reads the files of all transports of tls again, those of aeconn_configure() and those that URLs
  * of listeners name; call it when certificates were renewed. The options stay. New connections use

@@ -17,8 +17,8 @@ class AECONN_API ArrivalSource {
   ArrivalSource& operator=(const ArrivalSource&) = delete;
   /// What is left after accept_arrived().
   enum class Left : std::uint8_t {
-    kNothing,  ///< all that have arrived are accepted, or the program has paused the listener
-    kWaits,    ///< something else has to happen first, such as the end of a TLS handshake
+    kNothing,  ///< all that have arrived are accepted, or the listener is paused
+    kWaits,    ///< something else has to happen first, such as a queue that gets room
     kMore,     ///< the next iteration can accept more
   };
   /// Called when a stop begins to accept: sets how many connections are accepted at most.

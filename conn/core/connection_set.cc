@@ -139,13 +139,10 @@ void ConnectionSet::begin_accepting() noexcept {
 
 ArrivalSource::Left ConnectionSet::accept_arrived() {
   if (accepting_) return ArrivalSource::Left::kWaits;
-  struct Now {
-    explicit Now(bool& its_flag) : flag(its_flag) { flag = true; }
-    Now(const Now&) = delete;
-    Now& operator=(const Now&) = delete;
+  const struct Now {
     ~Now() { flag = false; }
     bool& flag;
-  } const now(accepting_);
+  } now{accepting_ = true};
   ++round_;
   auto left = ArrivalSource::Left::kNothing;
   for (ArrivalSource* each = sources_; each != nullptr;) {

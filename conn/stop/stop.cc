@@ -60,6 +60,10 @@ void begin_surely(Stopping& stopping, ae::TimePoint hurries_from, const Fn& drai
   }
 }
 
+void remove(ae::EventLoop& loop, ae::TimerId& timer) noexcept {
+  if (timer != 0) loop.remove_time_event(std::exchange(timer, 0));
+}
+
 }  // namespace
 
 /// The state that the loops share with the Stop. Members are used only on the thread of the
@@ -189,8 +193,7 @@ void Stop::Core::leave() noexcept {
   stop_watching();
   ae::EventLoop* const loop = std::exchange(control, nullptr);
   if (loop != nullptr && fd >= 0) loop->remove_file_event(fd, ae::kReadable);
-  for (ae::TimerId* const timer : {&limit_timer, &accept_timer})
-    if (loop != nullptr && *timer != 0) loop->remove_time_event(std::exchange(*timer, 0));
+  if (loop != nullptr) remove(*loop, limit_timer), remove(*loop, accept_timer);
   has_left = true;
   has_left.notify_all();
 }
@@ -287,8 +290,7 @@ void Stop::Core::accepted() {
 /// Destroys the listeners, and tells the sessions.
 void Stop::Core::stop_listening() {
   if (std::exchange(told, true)) return;
-  if (control != nullptr && accept_timer != 0)
-    control->remove_time_event(std::exchange(accept_timer, 0));
+  if (control != nullptr) remove(*control, accept_timer);
   std::vector<ListenerPtr> stopped;
   {
     const std::lock_guard lock(mutex);
@@ -336,8 +338,7 @@ void Stop::Core::cut() {
 
 void Stop::Core::finish() {
   if (phase.exchange(Phase::kEnded) == Phase::kEnded) return;
-  for (ae::TimerId* const timer : {&limit_timer, &accept_timer})
-    if (control != nullptr && *timer != 0) control->remove_time_event(std::exchange(*timer, 0));
+  if (control != nullptr) remove(*control, limit_timer), remove(*control, accept_timer);
   end();
 }
 

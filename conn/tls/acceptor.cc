@@ -94,7 +94,7 @@ void Acceptor::count_arrival() {
   run_soon();  // run_ready() calls end_iteration()
   if (++arrivals_ != kArrivalsPerIteration) return;
   resting_ = true;
-  port()->hold_back();
+  port()->pause();
 }
 
 /// Begins a new count of connections. If count_arrival() has paused the listener below, resumes it,
@@ -130,7 +130,7 @@ void Acceptor::check_room() {
       return;
     }
   }
-  if (!std::exchange(waiting_, true)) port()->hold_back();
+  if (!std::exchange(waiting_, true)) port()->pause();
 }
 
 /// Resumes accepting. Returns false if there is no memory for that; the timer then tries again.
@@ -171,10 +171,7 @@ void Acceptor::failed(Place place, const Failure& failure) {
 // --- pausing the listener below ------------------------------------------------------------------
 
 void Acceptor::set_listening(bool wanted) {
-  if (wanted && (waiting_ || resting_))
-    port()->hold_back();
-  else
-    AcceptorBase::set_listening(wanted);
+  if (!wanted || (!waiting_ && !resting_)) AcceptorBase::set_listening(wanted);
 }
 
 std::size_t Acceptor::run_ready() {

@@ -49,7 +49,7 @@ TEST_CASE("listener: out of descriptors, the program is told once what to do", "
       std::vector<RawSocket> clients;
       for (int i = 0; i < 3; ++i) clients.push_back(RawSocket::connect(at));
       {
-        const testing::NoNewDescriptors limit;
+        const testing::NoNewDescriptors limit(episode == 1 ? 3 : 0);
         const std::uint64_t before = accept_errors(registry, loop, scheme);
         RUN_UNTIL(loop, accept_errors(registry, loop, scheme) >= before + 3);
       }

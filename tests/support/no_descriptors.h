@@ -13,9 +13,10 @@ namespace testing {
 /// While an instance exists, this process can make no descriptor; those that it has still work.
 class NoNewDescriptors {
  public:
-  NoNewDescriptors() {
+  /// `limit` must be at most 3, since 0 to 2 are open. With 0 poll(2) fails, too.
+  explicit NoNewDescriptors(rlim_t limit = 3) {
     getrlimit(RLIMIT_NOFILE, &before_);
-    const rlimit none{3, before_.rlim_max};  // 0 to 2 are open
+    const rlimit none{limit, before_.rlim_max};
     setrlimit(RLIMIT_NOFILE, &none);
   }
   ~NoNewDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
