@@ -36,8 +36,8 @@ const SipKey& Session::next_key(std::uint64_t arrived) noexcept {
   return request_key_ = before ? key_before_ : key_;
 }
 
-bool Session::may_know_other_key(std::uint64_t arrived) noexcept {
-  if (!two_keys(arrived)) return false;
+bool Session::may_know_other_key(std::uint64_t arrived, bool several) noexcept {
+  if (!two_keys(arrived) || several) return two_keys(arrived);
   // The peer changes from the old key to the new one, and never back. So if it has refused the old
   // key and then the new one, the refusal is final. A request without an answer shows nothing about
   // its key.

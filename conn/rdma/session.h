@@ -89,8 +89,9 @@ class Session {
   const SipKey& next_key(std::uint64_t arrived) noexcept;
   /// Connecting side: call when the peer has refused a request with Refused::kUnknown. Returns true
   /// if a request with another key may succeed: two keys are valid, and the request may have used
-  /// the one that the peer does not have yet or does not accept any more.
-  bool may_know_other_key(std::uint64_t arrived) noexcept;
+  /// the one that the peer does not have yet or does not accept any more. `several`: more than one
+  /// address has refused, and each may have been asked with either key.
+  bool may_know_other_key(std::uint64_t arrived, bool several) noexcept;
   /// Accepting side: finds the key with which the MAC of a request was computed, and stores it as
   /// request_key(). Returns false if it is none of the valid keys.
   [[nodiscard]] bool find_key(std::span<const std::byte> sealed, std::span<const std::byte> bound,

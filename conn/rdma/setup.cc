@@ -70,7 +70,10 @@ void Setup::look_up_all(ae::TimePoint limit) {
 }
 
 void Setup::keep(Resolved resolved) {
-  if (resolved.failure) last_failure_ = std::move(resolved.failure);
+  if (resolved.failure) {
+    last_failure_ = std::move(resolved.failure);
+    resolved_all_ = false;
+  }
   addresses_.insert(addresses_.end(), resolved.addresses.begin(), resolved.addresses.end());
 }
 
@@ -99,10 +102,7 @@ void Setup::try_next_address() {
     try {
       return try_address(address);
     } catch (const VerbsError& error) {
-      SetupTrace::failed();
-      last_failure_ = error.failure();
-      report(last_failure_.code);
-      drop_link();
+      record(error.failure());
     } catch (const std::bad_alloc&) {
       last_failure_ = out_of_memory();
       drop_link();
@@ -163,11 +163,21 @@ void Setup::try_address(const SocketAddress& address) {
 
 // Handles the failure of the current address: tries the next address, or reports that none is left.
 void Setup::on_address_failed(Failure why) {
+  record(std::move(why));
+  try_next_address();
+}
+
+// Records the failure of the current address, and destroys its objects.
+void Setup::record(Failure why) {
   SetupTrace::failed();
   last_failure_ = std::move(why);
   report(last_failure_.code);
+  if (refused_ == Refused::kOver || refused_ == Refused::kGap) final_ = refused_;
+  if (refused_ == Refused::kUnknown) ++unknown_;
+  if (refused_ != Refused::kNone || (last_failure_.code == std::errc::connection_refused &&
+                                     last_failure_.retry_after == ae::Duration::zero()))
+    ++nobody_;
   drop_link();
-  try_next_address();
 }
 
 // Destroys all rdma_cm and verbs objects that were created for the current address, and resets the

@@ -91,9 +91,15 @@ class Setup {
   /// Returns the index, from 0, of the address that is being tried or has answered, in the order in
   /// which the names were resolved. (Not exact if the option `spread` chooses another order.)
   std::uint32_t address() const noexcept;
-  /// Returns the reason for which the address that was tried last rejected a resume request; kNone
-  /// if it did not.
-  Refused refused() const noexcept { return refused_; }
+  /// Call when the set-up has failed. Returns how the peer has rejected a resume request for good:
+  /// kOver or kGap if any address said so, because only who knows the session can; kUnknown if each
+  /// address of each name did; otherwise kNone: an address that does not answer now may know it.
+  Refused refused() const noexcept {
+    return final_ == Refused::kNone && all_of(unknown_) ? Refused::kUnknown : final_;
+  }
+  /// Call when the set-up has failed. Returns true if nobody listens at any address of any name, or
+  /// none that knows the session.
+  bool nobody() const noexcept { return all_of(nobody_); }
   /// Returns the time at which the attempt with the current address, or the look-up of names, is
   /// given up.
   ae::TimePoint address_deadline() const noexcept { return address_deadline_; }
@@ -120,6 +126,10 @@ class Setup {
   void choose_next_address() noexcept;
   void try_address(const SocketAddress& address);
   void on_address_failed(Failure why);
+  void record(Failure why);
+  bool all_of(std::size_t addresses) const noexcept {
+    return resolved_all_ && addresses != 0 && addresses == addresses_.size();
+  }
   void drop_link();
   std::optional<Hello> take_answer(std::span<const std::byte> data);
   bool try_again_after(const CmEvent& event);
@@ -150,7 +160,12 @@ class Setup {
   // Failure of the name or address that was tried last; empty if none has failed.
   Failure last_failure_;
   Mtu mtu_;
-  Refused refused_ = Refused::kNone;
+  Refused refused_ = Refused::kNone;  // how the address that was tried last rejected the request
+  Refused final_ = Refused::kNone;    // kOver or kGap if an address said so
+  bool resolved_all_ = true;          // false: a name has no address now
+  // Numbers of addresses that failed with Refused::kUnknown, and at which nobody listens, the
+  // former included.
+  std::size_t unknown_ = 0, nobody_ = 0;
   // True if the current address is being tried for the second time, after a failure that may have
   // been temporary.
   bool tried_again_ = false;

@@ -450,20 +450,22 @@ TEST_CASE("rdma session: a client that is not sure of its peer's key uses both i
   client.take_secret(secret, false, 100);
   const SipKey key = client.next_key(100);
   CHECK(key != grant.key);
-  CHECK(client.may_know_other_key(100));  // the peer may not have it yet
+  CHECK(client.may_know_other_key(100, false));  // the peer may not have it yet
   CHECK(client.next_key(100) == grant.key);
   CHECK(client.next_key(100) == key);
-  CHECK(client.may_know_other_key(100));
+  CHECK(client.may_know_other_key(100, false));
   CHECK(client.next_key(100) == grant.key);
-  CHECK(client.may_know_other_key(100));  // the peer has the new one by now
+  CHECK(client.may_know_other_key(100, false));  // the peer has the new one by now
   CHECK(client.next_key(100) == key);
-  CHECK_FALSE(client.may_know_other_key(100));
+  CHECK_FALSE(client.may_know_other_key(100, false));
+  CHECK(client.may_know_other_key(100, true));  // not each address may have been asked with each
   client.on_path();
-  CHECK(client.may_know_other_key(100));
+  CHECK(client.may_know_other_key(100, false));
   // Another byte of the peer proves that it has the secret.
   CHECK(client.next_key(101) == key);
   CHECK(client.next_key(101) == key);
-  CHECK_FALSE(client.may_know_other_key(101));
+  CHECK_FALSE(client.may_know_other_key(101, false));
+  CHECK_FALSE(client.may_know_other_key(101, true));
 }
 
 }}}}  // namespace conn::rdma

@@ -3,10 +3,14 @@
 // What tests of resume=yes share: a pair of connections, and an end that checks its peer's bytes.
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
+#include "conn/rdma/protocol/resume_message.h"
+#include "tests/simulation/rejecter.h"
 #include "tests/simulation/room.h"
 
 namespace simulation {
@@ -103,6 +107,39 @@ struct Pair {
   Pair& operator=(const Pair&) = delete;
   Room room;
   conn::ConnectionPtr server, client;
+};
+
+/// A connection whose URL names the server, at 10.77.0.1, and after it `others` addresses of other
+/// machines: 10.77.0.3 and so on.
+struct Several : Pair {
+  /// `rejects`: the others know no session. Otherwise nobody listens there.
+  Several(int others, bool rejects, const std::string& options = kResume)
+      : Pair(chosen_profile(), {}, options, options) {
+    RUN_UNTIL(room.loop, (client.reset(), server.reset(), room.type.counters(room.loop).open == 0));
+    room.address.hosts = {{"10.77.0.1"}};
+    for (int i = 0; i < others; ++i) {
+      const std::string host = "10.77.0." + std::to_string(3 + i);
+      room.world.add_device("sim" + std::to_string(2 + i), host, chosen_profile());
+      room.address.hosts.push_back({host});
+      conn::SocketAddress address;
+      REQUIRE(conn::numeric_address(host, room.address.port, address));
+      if (rejects)
+        rejecters.push_back(std::make_unique<Rejecter>(
+            room.loop, address, std::string(text_of(conn::rdma::Refused::kUnknown))));
+    }
+    client = room.dial(options);
+    RUN_UNTIL(room.loop, server && client->state() != conn::State::kConnecting);
+    REQUIRE(client->last_error() == "");
+  }
+  ~Several() { rejecters.clear(); }
+  Several(const Several&) = delete;
+  Several& operator=(const Several&) = delete;
+  std::size_t rejected() const {
+    std::size_t sum = 0;
+    for (const auto& each : rejecters) sum += each->requests.size();
+    return sum;
+  }
+  std::vector<std::unique_ptr<Rejecter>> rejecters;
 };
 
 constexpr std::uint64_t kBytes = 3'000'000;

@@ -16,9 +16,9 @@
 #include <utility>
 #include <vector>
 
-#include "conn/rdma/device/reject_reason.h"
 #include "tests/simulation/link_bed.h"
 #include "tests/simulation/memory.h"
+#include "tests/simulation/rejecter.h"
 
 namespace simulation {
 
@@ -185,33 +185,6 @@ struct SetupBed final : conn::rdma::SetupUser {
   int set_up = 0;
   int throws = 0;   ///< how many calls of on_set_up() throw
   int escaped = 0;  ///< exceptions that left Setup::on_event()
-};
-
-/// A program that rejects each connection request to an address.
-struct Rejecter {
-  Rejecter(SetupBed& its, const char* host, std::string its_text)
-      : bed(its), text(std::move(its_text)) {
-    conn::SocketAddress here = address_of(host);
-    REQUIRE(rdma_bind_addr(listener.get(), here.get()) == 0);
-    REQUIRE(rdma_listen(listener.get(), 16) == 0);
-    bed.bed.loop.add_file_event(channel.fd(), ae::kReadable, [this](int, ae::Mask) { take(); });
-  }
-  ~Rejecter() { bed.bed.loop.remove_file_event(channel.fd(), ae::kReadable); }
-  Rejecter(const Rejecter&) = delete;
-  Rejecter& operator=(const Rejecter&) = delete;
-  void take() {
-    while (const auto event = channel.next()) {
-      if (event->type != RDMA_CM_EVENT_CONNECT_REQUEST) continue;
-      const conn::rdma::CmId request(event->id);
-      requests.emplace_back(event->data().begin(), event->data().end());
-      conn::rdma::reject(request.get(), text);
-    }
-  }
-  SetupBed& bed;
-  const std::string text;
-  conn::rdma::CmChannel channel;
-  conn::rdma::CmId listener = channel.create_id(nullptr);
-  std::vector<std::vector<std::byte>> requests;
 };
 
 /// Adds a flag to the hello, and may throw.

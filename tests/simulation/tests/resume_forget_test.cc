@@ -315,6 +315,29 @@ TEST_CASE("resume: a session under TLS is forgotten", "[simulation][resume][forg
   world.let_orphans_go();
 }
 
+TEST_CASE("resume: another server of the URL does not keep a session from being forgotten",
+          "[simulation][resume][forget]") {
+  if (chosen_profile().iwarp) return;
+  const bool rejects = GENERATE(true, false);  // false: nobody listens at the other address
+  CAPTURE(rejects);
+  Several pair(1, rejects, kLong);
+  Talker server(*pair.server, 2, 1, 0);
+  pair.room.world.set_path(*pair.room.near, *pair.room.far, false);
+  RUN_UNTIL(pair.room.loop, pair.counted("paths_lost") == 2);
+  pair.client.reset();
+  pair.room.run_for(1500ms);
+  CHECK(pair.counted("sessions_forgotten") == 0);
+  if (rejects) CHECK(pair.rejected() > 1);
+  pair.room.world.set_path(*pair.room.near, *pair.room.far, true);
+  RUN_UNTIL(pair.room.loop, pair.counted("sessions_forgotten") == 1);
+  RUN_UNTIL(pair.room.loop, server.ending() == "end of stream");
+  // The session is over, so nobody is asked any more.
+  RUN_UNTIL(pair.room.loop, pair.counted("paths_lost") == 0);
+  const std::size_t before = pair.rejected();
+  pair.room.run_for(10s);
+  CHECK(pair.rejected() == before);
+}
+
 // A server of a release that does not know the request gets what it got before.
 TEST_CASE("resume: only a server that says so is asked to forget", "[simulation][resume][forget]") {
   if (chosen_profile().iwarp) return;

@@ -205,6 +205,37 @@ TEST_CASE("resume: after a loss the other address is asked first", "[simulation]
   }
 }
 
+TEST_CASE("resume: other servers of the URL that refuse do not end the wait for a path",
+          "[simulation][resume]") {
+  if (chosen_profile().iwarp) return;
+  const bool rejects = GENERATE(true, false);  // false: nobody listens at the other addresses
+  CAPTURE(rejects);
+  Several pair(6, rejects);
+  Talker client(*pair.client, 1, 2, 1000), server(*pair.server, 2, 1, 1000);
+  RUN_UNTIL(pair.room.loop, client.received() == 1000 && server.received() == 1000);
+  pair.room.world.set_path(*pair.room.near, *pair.room.far, false);
+  client.more(1000);
+  RUN_UNTIL(pair.room.loop, pair.counted("paths_lost") == 2);
+  pair.room.run_for(6s);  // longer than a session waits at an address where nobody listens
+  pair.room.world.set_path(*pair.room.near, *pair.room.far, true);
+  RUN_UNTIL(pair.room.loop, pair.counted("paths_lost") == 0);
+  CHECK(client.ending() == "");
+  RUN_UNTIL(pair.room.loop, server.received() == 2000);
+  CHECK(pair.counted("resumes") == 2);
+}
+
+TEST_CASE("resume: a client learns at once that no address knows its session",
+          "[simulation][resume]") {
+  if (chosen_profile().iwarp) return;
+  Several pair(2, true);
+  pair.room.world.set_path(*pair.room.near, *pair.room.far, false);
+  RUN_UNTIL(pair.room.loop, pair.counted("paths_lost") == 2);
+  pair.server.release()->abort();
+  pair.room.world.set_path(*pair.room.near, *pair.room.far, true);
+  CHECK(pair.room.until_failed(*pair.client) < 1500ms);  // an attempt, and the pause before it
+  CHECK_THAT(pair.client->last_error(), Contains("the peer has ended it"));
+}
+
 TEST_CASE("resume: a connection that is moved keeps its address", "[simulation][resume]") {
   if (chosen_profile().iwarp) return;
   TwoRails pair;

@@ -4,10 +4,12 @@
 
 #include <array>
 #include <cerrno>
+#include <memory>
 #include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "conn/setup_trace.h"
 #include "tests/simulation/setup_bed.h"
@@ -154,7 +156,7 @@ TEST_CASE("rdma set-up: the reason of a rejection is reported", "[simulation][se
            {text_of(Refused::kUnknown).data(), "by the server: ", Refused::kUnknown, 0}}));
   const bool goes_on = GENERATE(false, true);
   SetupBed one;
-  const Rejecter rejecter(one, kPeer, text);
+  const Rejecter rejecter(one.bed.loop, address_of(kPeer), text);
   if (goes_on) one.listen(kOther);
   Setup& setup = goes_on ? one.make({kPeer, kOther}) : one.make({kPeer});
   one.run();
@@ -168,6 +170,41 @@ TEST_CASE("rdma set-up: the reason of a rejection is reported", "[simulation][se
   CHECK(one.failure().code == std::errc::connection_refused);
   CHECK(one.failure().retry_after == std::chrono::milliseconds(retry_after));
   CHECK_THAT(one.failure().text, StartsWith("connect to rdma://10.77.0.2:7: ") && Contains(words));
+}
+
+TEST_CASE("rdma set-up: a session is refused if an address ends it, or no address knows it",
+          "[simulation][set-up]") {
+  constexpr const char *kNoListener = "none", *kSilent = "silent", *kBusy = "try again in 250 ms";
+  const auto text = [](Refused refused) { return text_of(refused).data(); };
+  const auto [first, second, refused, nobody] =
+      GENERATE_COPY(table<const char*, const char*, Refused, bool>({
+          {text(Refused::kUnknown), text(Refused::kUnknown), Refused::kUnknown, true},
+          {text(Refused::kOver), text(Refused::kUnknown), Refused::kOver, true},
+          {text(Refused::kGap), kSilent, Refused::kGap, false},
+          {text(Refused::kUnknown), kSilent, Refused::kNone, false},
+          {text(Refused::kUnknown), kNoListener, Refused::kNone, true},
+          {text(Refused::kUnknown), kBusy, Refused::kNone, false},
+          {kNoListener, kSilent, Refused::kNone, false},
+          {kNoListener, kNoListener, Refused::kNone, true},
+          {text(Refused::kUnknown), "", Refused::kNone, false},  // a name without an address
+      }));
+  const bool swapped = GENERATE(false, true);
+  CAPTURE(first, second, swapped);
+  SetupBed one;
+  std::vector<std::unique_ptr<Rejecter>> rejecters;
+  std::vector<std::string> hosts;
+  for (const auto& [host, says] : {std::pair{kPeer, first}, std::pair{kOther, second}}) {
+    const std::string what = says;
+    hosts.push_back(what.empty() ? "" : what == kSilent ? kNobody : host);
+    if (!what.empty() && what != kSilent && what != kNoListener)
+      rejecters.push_back(std::make_unique<Rejecter>(one.bed.loop, address_of(host), says));
+  }
+  if (swapped) std::swap(hosts[0], hosts[1]);
+  Setup& setup = one.make(hosts);
+  one.run();
+  CHECK(one.failures.size() == 1);
+  CHECK(setup.refused() == refused);
+  CHECK(setup.nobody() == nobody);
 }
 
 TEST_CASE("rdma set-up: an event that ends an address is described", "[simulation][set-up]") {
@@ -275,7 +312,7 @@ TEST_CASE("rdma set-up: if our address moves to another device the peer's is res
 
 TEST_CASE("rdma set-up: the hellos are those of the connection", "[simulation][set-up]") {
   SetupBed one;
-  const Rejecter rejecter(one, kPeer, "no");
+  const Rejecter rejecter(one.bed.loop, address_of(kPeer), "no");
   one.listen(kOther);
   Hellos hellos(one);
   one.make({kPeer, kOther}, 10s, 0, &hellos);
@@ -293,7 +330,7 @@ TEST_CASE("rdma set-up: the hellos are those of the connection", "[simulation][s
 TEST_CASE("rdma set-up: without a HelloExchange those of the stream are sent",
           "[simulation][set-up]") {
   SetupBed one;
-  const Rejecter rejecter(one, kPeer, "no");
+  const Rejecter rejecter(one.bed.loop, address_of(kPeer), "no");
   one.listen(kOther);
   one.make({kPeer, kOther});
   one.run();
