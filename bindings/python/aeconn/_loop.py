@@ -105,6 +105,9 @@ class Attached:
         self.native = lib.loop_new()
         if not self.native:
             raise _native.set_up_error()
+        # Freeing a large block once makes glibc keep freed memory of that size (mallopt(3),
+        # M_MMAP_THRESHOLD); else the buffers of streams go back to the kernel with each message.
+        bytearray(READ_SIZE)
         buffer = bytearray(READ_SIZE)
         self.view = memoryview(buffer)
         self.address = ctypes.addressof((ctypes.c_char * READ_SIZE).from_buffer(buffer))
