@@ -12,17 +12,17 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// While fork() tries to lock all mutexes, a thread that holds none of them waits before it locks
-// one, so that fork() gets its turn. This is the longest such wait.
+// While fork() tries to lock all ae::Mutex objects, a thread that holds none of them waits before
+// it locks one, so that fork() gets its turn. This is the longest such wait.
 constexpr auto kLetPass = 100ms;
-// If fork() cannot lock all mutexes within this time, it proceeds. Those that other threads hold
-// then stay locked in the child.
+// If fork() cannot lock all ae::Mutex objects within this time, it proceeds. The mutexes that other
+// threads hold then stay locked in the child.
 constexpr auto kLongestWait = 3s;
 
 std::mutex list_mutex;
 Mutex* first_mutex = nullptr;
-// The first mutex of the list that fork() has not locked, for lack of time; null: all mutexes are
-// locked.
+// The first ae::Mutex in the list of all that fork() has not locked, for lack of time; null: all of
+// them are locked.
 Mutex* not_taken = nullptr;
 std::atomic<bool> fork_waits{false};
 thread_local unsigned locks_held = 0;  // number of ae::Mutex objects that this thread has locked

@@ -76,7 +76,7 @@ class HandlerSlot<void(Args...)> {
   struct Call {
     explicit Call(Call* its_outer) noexcept : outer(its_outer) {}
     Call* const outer;  // the call inside which this one is nested; null: none
-    // The handler that has replaced this one; an empty function if this one was removed.
+    // The handler that replaces the running one after this call; an empty function removes it.
     std::optional<Function> successor;
   };
   // Ends a call. Separate from Call, because Call must be in memory, while the members of this

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A list of hooks, which run in registration order. A hook may add and remove hooks, including
-// itself.
+// A list of hooks (functions that a loop calls before or after its sleeps), which run in the order
+// of registration. A hook may add and remove hooks, including itself.
 
 #include <algorithm>
 #include <cstddef>

@@ -12,7 +12,7 @@ namespace {
 // The measured CPU time of one sleep, in ns, is limited to the range from kLeastCost to kMostCost.
 constexpr std::int64_t kLeastCost = 2'000, kMostCost = 100'000;
 constexpr unsigned kFastWeight = 3;
-// After the first kSamples measurements, the CPU time of only one sleep in kSampleEvery is
+// Once the CPU time of kSamples sleeps was measured, that of only one sleep in kSampleEvery is
 // measured.
 constexpr unsigned kSampleEvery = 64;
 

@@ -40,8 +40,8 @@ class LoopCore {
 
   bool in_handler() const noexcept { return depth_ != 0; }
   bool allows(Process what) const noexcept { return (allowed & what) != 0; }
-  /// Whether handlers of this kind may run. False once a handler of this iteration has thrown: the
-  /// remaining handlers then keep their events for the next iteration.
+  /// Whether handlers of the kind `what` may run. False once a handler of this iteration has
+  /// thrown: the remaining handlers then keep their events for the next iteration.
   bool may_run(Process what) const noexcept { return !aborting_ && allows(what); }
   bool aborting() const noexcept { return aborting_; }
   void begin_iteration() noexcept { aborting_ = false; }
@@ -68,8 +68,8 @@ class LoopCore {
   /// Whether the iteration has time for another handler, like EventLoop::has_time(). To be called
   /// before each handler of one kind except the first.
   bool has_time() const noexcept { return coarse_now() - slice_began() < kSlice; }
-  /// begin_files(), ran_any() and may_run_another() apply the rule of has_time() where the caller
-  /// cannot tell which handler is the first: libev calls the file handlers one by one.
+  /// For libev, which calls file handlers one by one: begin_files() begins the events of an
+  /// iteration; may_run_another() allows the first handler, and further ones if has_time() is true.
   void begin_files() noexcept { ran_before_ = ran; }
   bool ran_any() const noexcept { return ran != ran_before_; }
   bool may_run_another() const noexcept { return !ran_any() || has_time(); }
@@ -105,7 +105,7 @@ class LoopCore {
     return time_;
   }
 
-  std::size_t ran_before_ = 0;  // value of `ran` when the current sleep began
+  std::size_t ran_before_ = 0;  // number of handlers that had run when the current sleep began
   mutable TimePoint time_;
   mutable bool time_known_ = false;
   int depth_ = 0;

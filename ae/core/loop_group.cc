@@ -182,8 +182,8 @@ void LoopGroup::Member::run() noexcept {
   ended_ = true;
 }
 
-// Assigns the processors to the threads in turn. Each thread gets one of its own if there are
-// enough.
+// Assigns the processors to the threads in turn. If there are enough processors, each thread gets
+// one that no other thread gets.
 void LoopGroup::Core::place() {
   const std::lock_guard lock(placing);
   std::vector<int> processors;

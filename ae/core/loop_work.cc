@@ -51,7 +51,7 @@ std::unique_ptr<LoopLocal>& LoopWork::local(const void* key) {
   return locals_.emplace_back(Local{key, nullptr}).object;
 }
 
-// --- before the sleep: sources and spinning ------------------------------------------------------
+// --- the part of an iteration before the sleep: sources and spinning -----------------------------
 
 bool LoopWork::serve_sources(bool after_events) {
   if (after_events) idle.work_came();
@@ -142,7 +142,7 @@ bool LoopWork::spin(Duration look_after, SourceList::Visit& visit) {
   }
 }
 
-// --- after the sleep: hooks, posted functions, timers --------------------------------------------
+// --- the part after the sleep: hooks, posted functions, timers -----------------------------------
 
 void LoopWork::run_after_hooks() {
   if (core_.may_run(kCallAfterSleep)) core_.guarded([this] { after_hooks.run(); });
@@ -188,8 +188,8 @@ void LoopWork::end_posts_and_locals() {
   // parent process runs them.
   if (inherited()) next_post_ = posts_.size();
   // Exceptions of the posted functions are dropped: the loop is being destroyed, so no caller is
-  // left to receive them. The two lists run one after the other, because joining them would need
-  // memory.
+  // left to receive them. The current batch runs first, then the functions that were still queued:
+  // joining the two lists would need memory.
   const auto run_rest = [this] {
     while (next_post_ < posts_.size()) core_.guarded([this] { run_posts(posts_.size()); });
   };

@@ -95,8 +95,8 @@ class LoopWork {
     return may_sleep;
   }
   /// Whether before_sleep(), after_sleep() and run_posts_and_timers() have nothing to do, except
-  /// for timers and for functions that wait in the queue. A loop may be settled
-  /// (LoopCore::settled()) only while this is true: each change that makes it false must call
+  /// for timers and for functions that wait in the queue. The loop may skip them (see
+  /// LoopCore::settled()) only while this is true: each change that makes it false must call
   /// LoopCore::stir().
   bool quiet() const noexcept {
     return sources.idle() && deferred_.empty() && before_hooks.empty() && after_hooks.empty() &&

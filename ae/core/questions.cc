@@ -57,7 +57,7 @@ struct Question {
   EventLoop* loop = nullptr;
   std::size_t index = 0;
   Poster poster;  // the Poster of `loop`
-  // The function to call. It exists until all questions of its ask_each() are answered.
+  // The function to call. It exists until all questions of the same ask_each() call are answered.
   const Ask* ask = nullptr;
   std::atomic<Step> step{Step::kOpen};
   std::exception_ptr failure;  // valid once the question is answered
@@ -71,8 +71,8 @@ class Board {
     return once([] { return Board(); });
   }
 
-  /// Answers the question, unless another call has begun to answer it. To be called on the loop's
-  /// thread.
+  /// Answers the question (makes the call that ask_each() requested), unless another thread has
+  /// begun to do so. To be called on the loop's thread.
   void answer(Question& question) {
     if (!question.answer()) return;
     const std::lock_guard lock(mutex_);
@@ -80,7 +80,7 @@ class Board {
     finish(question);
   }
   /// Adds the question in `node`, a list of one entry, unless it is being answered already.
-  /// Allocates nothing: it must not fail, because the function has been posted to the loop.
+  /// Allocates nothing: it must not fail, because the question has already been posted to its loop.
   void put(std::list<QuestionPtr>& node) noexcept {
     const std::lock_guard lock(mutex_);
     forget_parent();
@@ -105,8 +105,9 @@ class Board {
         continue;
       }
       const QuestionPtr next = *to_me;
-      // The answer is a function of the program, so the board must not be locked while it runs.
-      // Meanwhile another thread may take over the loop; answer_here() then does nothing.
+      // The answer is a function of the program, so the mutex of the board (the list of open
+      // questions) must not be locked while it runs. Meanwhile another thread may take over the
+      // loop; answer_here() then does nothing.
       lock.unlock();
       const bool answered = next->answer_here();
       lock.lock();
@@ -167,7 +168,8 @@ void ask_some(Loops& loops, std::size_t first, std::size_t count, const Ask& fn)
     } catch (const std::exception&) {
       fail(question);
     }
-    // Only a question that has been posted is put on the board: its loop answers it before it ends.
+    // Only a posted question is put on the board, the list of open questions: its loop is certain
+    // to answer it, at the latest when the loop ends.
     if (posted) board.put(nodes[i]);
   };
   std::vector<std::size_t> here;

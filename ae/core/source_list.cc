@@ -44,7 +44,8 @@ void SourceList::drop_removed() noexcept {
   has_removed_ = false;
 }
 
-// Called after sources were added or removed, or have begun or ended to rest.
+// Counts the sources that the loop must visit. Called after sources were added or removed, or have
+// begun or ended to rest (Source::rest()).
 void SourceList::changed() noexcept {
   const std::size_t before = awake_;
   count_ = sources_.size();
@@ -59,7 +60,7 @@ void SourceList::changed() noexcept {
   if (awake_ > before) core_.stir();
 }
 
-// Whether no source that rests has work.
+// Whether no resting source has pending work, as Source::rest() requires.
 bool SourceList::none_rests_wrongly() const noexcept {
   return std::none_of(sources_.begin(), sources_.end(), [](const Source* source) {
     return source != nullptr && source->rests_ && source->has_pending();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The sources of one loop, which are visited in registration order, except those that rest
-// (Source::rest()). Any function of a source may add and remove sources, including itself, and may
-// make them rest and wake.
+// The sources (objects of class Source) of one loop, which are visited in registration order,
+// except those that rest (Source::rest()). Any function of a source may add and remove sources,
+// including itself, and may make them rest and wake.
 
 #include <cassert>
 #include <cstddef>
@@ -16,9 +16,10 @@ namespace ae { inline namespace AECONN_ABI {
 
 class SourceList {
  public:
-  /// `core` is told when there are more sources to visit, so that a settled loop visits them.
+  /// Creates an empty list. When more sources are to be visited, calls stir() of `core`, so that
+  /// the loop's next iteration does not skip them.
   explicit SourceList(LoopCore& core) noexcept : core_(core) {}
-  /// The sources left in the list may outlive it: they are then in no loop.
+  /// Sources that are still in the list may outlive the list: they are then in no loop.
   ~SourceList();
   SourceList(const SourceList&) = delete;
   SourceList& operator=(const SourceList&) = delete;
@@ -30,7 +31,7 @@ class SourceList {
 
   /// Whether there is no source to visit: none is in the list, or all of them rest.
   bool idle() const noexcept {
-#ifdef AECONN_CHECKS  // set in debug, ASan and fuzzing builds: no call of wake() may be missing
+#ifdef AECONN_CHECKS  // set in debug, ASan and fuzzing builds; finds missing calls of wake()
     assert(none_rests_wrongly());
 #endif
     return awake_ == 0;
@@ -124,12 +125,12 @@ class SourceList {
   LoopCore& core_;
   std::vector<Source*> sources_;
   std::size_t count_ = 0;  // sources_.size(), which takes longer to compute
-  std::size_t awake_ = 0;  // number of sources that do not rest
+  std::size_t awake_ = 0;  // number of sources that do not rest (Source::rest())
   // The only source that does not rest, and its index; null and kNone: there are more such sources,
   // or none.
   Source* only_ = nullptr;
   std::size_t only_at_ = kNone;
-  int visits_ = 0;  // number of Visit objects
+  int visits_ = 0;  // number of Visit objects that exist now
   bool has_removed_ = false;
 };
 

@@ -99,7 +99,7 @@ bool TimerQueue::collect(TimePoint now, std::size_t limit) noexcept {
     link(slot, kDue);
   }
   if (is_empty(kSoon)) return more;
-  // Appends all timers without a delay to the list of collected timers (kDue), as one piece.
+  // Appends all timers without a delay, in one step, to the list of timers that run next (kDue).
   Entry& soon = entry(kSoon);
   Entry& due = entry(kDue);
   entry(due.prev).next = soon.next;

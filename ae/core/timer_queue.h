@@ -26,8 +26,9 @@ class TimerQueue {
   TimerQueue& operator=(const TimerQueue&) = delete;
   ~TimerQueue() { clear(); }
 
-  /// Like EventLoop::add_time_event(). A delay of 0 or less does not read the clock. `handler` is
-  /// moved from only on success. Throws std::bad_alloc, or LoopError for an empty handler.
+  /// Adds a timer like EventLoop::add_time_event(). A delay of 0 or less does not read the clock.
+  /// `handler` is moved from only on success. Throws std::bad_alloc, or LoopError for an empty
+  /// handler.
   TimerId add(Duration delay, TimeHandler& handler);
   TimerId add(TimePoint when, TimeHandler& handler);
   bool again(TimerId id, Duration delay) noexcept;
@@ -45,12 +46,13 @@ class TimerQueue {
   TimePoint next() noexcept;
 
   /// Moves at most `limit` timers that are due at `now`, and all timers without a delay, to the
-  /// list of collected timers. Returns true if more timers may be due.
+  /// list of timers that run_one() runs. Returns true if more timers may be due.
   bool collect(TimePoint now, std::size_t limit) noexcept;
   /// Whether collect() has found expired timers whose handlers have not run yet.
   bool has_collected() const noexcept { return !is_empty(kDue); }
-  /// Runs the first collected timer. A timer that its handler adds or moves waits for the next
-  /// collect(). Propagates an exception of the handler; the timer is then removed.
+  /// Runs the handler of the first timer in the list that collect() has filled. A timer that the
+  /// handler adds or moves waits for the next collect(). Propagates an exception of the handler;
+  /// the timer is then removed.
   void run_one();
 
   /// Removes all timers from the queue. Must not be called from inside the handler of a timer.
@@ -72,7 +74,7 @@ class TimerQueue {
     std::uint32_t generation = 1;
     std::uint32_t order = 0;  // position among timers with the same expiry time
     Slot at = 0;              // index of the timer in the heap
-    // Neighbours in the ring of timers without a delay, or in the ring of collected timers.
+    // Neighbours in the ring of timers without a delay, or of expired timers that have not run.
     Slot prev = 0, next = 0;
     Place place = Place::kFree;
     Wish wish = Wish::kNone;
@@ -84,8 +86,8 @@ class TimerQueue {
   };
 
   static constexpr std::size_t kChunk = 128;
-  // The first two slots are the heads of two rings: timers without a delay (kSoon), and collected
-  // timers (kDue).
+  // The first two slots are the heads of two rings: timers without a delay (kSoon), and expired
+  // timers whose handlers have not run yet (kDue).
   static constexpr Slot kSoon = 0;
   static constexpr Slot kDue = 1;
 
@@ -116,7 +118,7 @@ class TimerQueue {
   void remove_at(std::size_t at) noexcept;
   void mend_top() noexcept;
 
-  // The entries, in blocks of fixed size, so that entries never move in memory.
+  // The timers' data, in blocks of fixed size, so that an Entry never moves in memory.
   std::vector<std::unique_ptr<Entry[]>> chunks_;
   // Heap with four children per node; has reserved capacity for every slot.
   std::vector<Item> heap_;
