@@ -3,14 +3,14 @@
 // Private to EpollLoop: the epoll instance of one loop, and the loop's own descriptors, which it
 // watches besides the files:
 //
-//   wake    an eventfd, edge-triggered, written to wake the loop. Posted functions wake it, and
-//           so do nudges from outside handlers, even after the host's prepare(): the host may
-//           sleep without calling prepare() again. The eventfd is never read.
-//   alarm   a timerfd, edge-triggered, set for the next timer. It is used below a host, and for a
-//           timer before whose expiry the loop has slept many times.
-//   work    an eventfd that is always readable. It is watched only below a host, while there is
-//           work that no other descriptor announces. So a busy period costs two system calls,
-//           however many iterations it has: one at its beginning and one at its end.
+//   wake    an eventfd, edge-triggered, written to wake the loop. Posted functions wake it, and so
+//           does EventLoop::nudge() outside handlers, even after a host program has called
+//           prepare(): it may sleep without calling it again. The eventfd is never read.
+//   alarm   a timerfd, edge-triggered, set for the next timer. It is used inside a host's loop, and
+//           for a timer before whose expiry the loop has slept many times.
+//   work    an eventfd that is always readable. It is watched only inside a host's loop, while
+//           there is work that no other descriptor announces. So a busy period costs two system
+//           calls, however many iterations it has: one at its beginning and one at its end.
 
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -22,12 +22,12 @@
 
 namespace ae { inline namespace AECONN_ABI {
 
-/// Opens the descriptors, closes them, and replaces them in a child of fork(). Functions that open
-/// descriptors throw std::system_error if there are none left, and then change nothing but what
-/// their comments say.
+/// Opens and closes the loop's epoll instance and its other descriptors, and replaces them in a
+/// child of fork(). Functions that open descriptors throw std::system_error if there are none left,
+/// and then change nothing but what their comments say.
 class EpollDescriptors {
  public:
-  /// Opens the epoll instance and `wake`.
+  /// Opens the epoll instance, and the eventfd `wake` that it watches.
   EpollDescriptors();
   EpollDescriptors(const EpollDescriptors&) = delete;
   EpollDescriptors& operator=(const EpollDescriptors&) = delete;
@@ -35,7 +35,7 @@ class EpollDescriptors {
   /// Returns the epoll instance. Its number and the reference stay valid as long as this object.
   const int& epoll() const noexcept { return epoll_.get(); }
 
-  /// Makes the epoll instance report an event. May be called from any thread.
+  /// Wakes the loop: its epoll instance reports an event. May be called from any thread.
   void wake() noexcept;
 
   /// Returns the timerfd; -1: it is not open.
@@ -45,20 +45,21 @@ class EpollDescriptors {
   /// Whether `event` is an event of the timerfd. The kernel reports each expiry only once.
   static bool is_alarm(const epoll_event& event) noexcept { return event.data.u64 == kAlarm; }
 
-  /// Opens `alarm` and `work`, which a loop below a host's loop needs.
+  /// Opens the timerfd `alarm` and the eventfd `work`, for use inside a host program's loop.
   void open_for_host();
   /// Whether open_for_host() was called.
   bool for_host() const noexcept { return work_.get() >= 0; }
-  /// Makes the epoll instance readable while `left` is true. To be called if for_host() is true. If
-  /// the kernel refuses it, shows_work() does not change.
+  /// Makes the epoll instance readable if `left` is true, and ends that if it is false. To be
+  /// called only if for_host() is true. If the kernel refuses the change, shows_work() does not
+  /// change.
   void show_work(bool left) noexcept;
   bool shows_work() const noexcept { return work_shown_; }
   /// Whether `event` says only that show_work() was called with true.
   static bool is_work(const epoll_event& event) noexcept { return event.data.u64 == kWork; }
 
   /// Replaces the descriptors that this process, a child of fork(), shares with its parent. The
-  /// epoll instance keeps its number, but watches no files afterwards. `alarm` and `work` are
-  /// closed, also if this throws.
+  /// epoll instance keeps its number, but watches no files afterwards. The timerfd `alarm` and the
+  /// eventfd `work` are closed, even if this throws.
   void after_fork();
 
  private:
@@ -89,7 +90,7 @@ class EpollDescriptors {
   void watch(int fd, std::uint32_t wanted, std::uint64_t tag);
 
   Descriptor epoll_, wake_, alarm_, work_;
-  bool work_shown_ = false;  // true if the epoll instance watches work_
+  bool work_shown_ = false;  // true if the epoll instance watches work_, and so is readable
 };
 
 }}  // namespace ae

@@ -96,7 +96,7 @@ void EpollFiles::mark_dirty(File& file) noexcept {
   core_.stir();
 }
 
-// --- what the kernel watches ---------------------------------------------------------------------
+// --- telling the kernel which descriptors to watch -----------------------------------------------
 
 void EpollFiles::sync_dirty() {
   for (File* file = std::exchange(dirty_, nullptr); file != nullptr;) {
@@ -193,7 +193,7 @@ void EpollFiles::clear() {
     remove(static_cast<int>(fd), kReadable | kWritable);
 }
 
-// --- running the handlers ------------------------------------------------------------------------
+// --- running the handlers of descriptors ---------------------------------------------------------
 
 bool EpollFiles::leave(const epoll_event& event) noexcept {
   File* const file = file_of(event);
@@ -206,9 +206,9 @@ bool EpollFiles::leave(const epoll_event& event) noexcept {
   return true;
 }
 
-// Moves the events of files recorded by leave() to the front, in the order in which they were
-// recorded. The kernel reports events in its own order, mixed with events of files that were served
-// in the last iteration.
+// Moves the events of files that an earlier iteration had no time to serve (recorded by leave()) to
+// the front, in the order of recording. The kernel reports events in its own order, mixed with
+// events of files that were served in the last iteration.
 void EpollFiles::sort_left_first(std::span<epoll_event> events) noexcept {
   const auto number = [this](const epoll_event& event) {
     const File* const file = file_of(event);
@@ -252,7 +252,7 @@ void EpollFiles::dispatch_ready() {
   }
 }
 
-// The general case of run_due(), which itself handles events that report nothing but input.
+// Runs the handlers for any events; run_due() itself handles the usual event, input alone.
 void EpollFiles::run_all_due(File& file, std::uint32_t events) {
   const bool failed = (events & (EPOLLERR | EPOLLHUP)) != 0;
   const std::uint32_t ready = (failed ? kBoth : events & kBoth) & file.in_kernel;

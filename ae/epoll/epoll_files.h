@@ -48,8 +48,8 @@ class EpollFiles {
   /// again to register them.
   bool has_refused() const noexcept { return refused_; }
   void retry();
-  /// Whether sync(), retry(), dispatch_ready() and put_left_first() have nothing to do. A loop may
-  /// be settled (LoopCore::settled()) only while this is true.
+  /// Whether sync(), retry(), dispatch_ready() and put_left_first() have nothing to do. The loop
+  /// may skip them (see LoopCore::settled()) only while this is true.
   bool quiet() const noexcept { return !dirty() && !has_ready() && !has_left() && !refused_; }
 
   /// Runs the handlers for an event that epoll_wait() reported. Returns false if the event belongs
@@ -57,8 +57,8 @@ class EpollFiles {
   [[gnu::always_inline]] bool dispatch(const epoll_event& event) {
     File* const file = file_of(event);
     if (file == nullptr) return false;
-    // A settled loop (LoopCore::settled()) needs neither step: it has no events recorded by
-    // leave(), and it may run handlers.
+    // A settled loop (LoopCore::settled()), which only serves descriptors, skips both steps: it has
+    // no events that were recorded by leave(), and handlers are allowed to run.
     if (!core_.settled()) {
       forget_left(*file);
       if (!core_.may_run(kFileEvents)) return true;
@@ -86,7 +86,7 @@ class EpollFiles {
   struct File {
     HandlerSlot<void(int, Mask)> read;
     HandlerSlot<void(int, Mask)> write;
-    // How often the read handler (and, below, the write handler) was removed. run_handlers()
+    // How often the read handler was removed (write_removals: the write handler). run_handlers()
     // compares the counts, so that an event cannot reach a handler that was set after the event
     // arrived.
     std::uint32_t read_removals = 0;
@@ -97,14 +97,15 @@ class EpollFiles {
     std::uint64_t tag = 0;
     std::uint32_t generation = 0;  // number of times that this file was registered with epoll
     std::uint32_t in_kernel = 0;   // events that epoll currently watches this descriptor for
-    // Position in the order in which leave() recorded files; 0: leave() has not recorded this file.
+    // Number that leave() has given this file, because there was no time to serve it; 0: none.
     std::uint64_t left = 0;
     int fd = -1;
     bool always_ready = false;
     bool barrier = false;
     // True if this file is in the list dirty_: sync() must tell the kernel what it waits for.
     bool dirty = false;
-    // True if this file is in the list broken_: its handlers must run once, see mark_broken().
+    // True if this file is in the list broken_ (closed, or refused by epoll): its handlers must run
+    // once, see mark_broken().
     bool broken = false;
     bool refused = false;
     // True if this file is in the list broken_ because after_fork() found its descriptor closed.
@@ -160,12 +161,12 @@ class EpollFiles {
 
   LoopCore& core_;
   const int& epoll_;
-  // The files, indexed by descriptor. Entries are never removed.
+  // The files, indexed by descriptor. An entry stays when the file has no handlers any more.
   std::vector<std::unique_ptr<File>> files_;
   File* dirty_ = nullptr;
   File* broken_ = nullptr;
   std::size_t always_ready_ = 0;
-  std::size_t next_ready_ = 0;  // index in files_ at which dispatch_ready() continues
+  std::size_t next_ready_ = 0;  // descriptor at which dispatch_ready() continues
   std::size_t left_ = 0;        // number of files whose events leave() has recorded
   std::uint64_t last_left_ = 0;
   bool refused_ = false;

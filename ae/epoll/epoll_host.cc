@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// EpollLoop below a host program's loop, which sleeps: dispatch() serves what is due, and show()
-// makes the loop's descriptor readable if work is left.
+// EpollLoop inside a host program's loop, which does the sleeping: dispatch() serves what is due,
+// and show() makes the epoll descriptor, which the host watches, readable if work is left.
 
 #include <sys/epoll.h>
 
@@ -13,7 +13,7 @@
 namespace ae { inline namespace AECONN_ABI {
 namespace {
 
-// Number of events that a nested dispatch() reads at once; they are on the stack.
+// Number of events that a dispatch() inside a handler reads at once, into an array on the stack.
 constexpr std::size_t kNestedBatch = 32;
 
 }  // namespace
@@ -21,8 +21,8 @@ constexpr std::size_t kNestedBatch = 32;
 int EpollLoop::Impl::descriptor() {
   if (hosted()) return own.epoll();
   own.open_for_host();
-  // Earlier events and timers may not be registered with the kernel yet. Inside an iteration
-  // nothing is done here, because its end registers them.
+  // Events and timers that were added earlier may not be registered with the kernel yet. Inside an
+  // iteration nothing is done here, because the end of the iteration registers them.
   if (turning) return own.epoll();
   {
     const Turn turn(*this);
@@ -127,8 +127,8 @@ void EpollLoop::Impl::end_prepare() {
   core.rethrow();
 }
 
-/// Makes the loop's descriptor readable like show() if there is work that a nested dispatch() can
-/// do. Returns true if there is no such work.
+/// Makes the loop's descriptor readable like show() if there is work that a nested dispatch(), one
+/// inside a handler, can do. Returns true if there is no such work.
 bool EpollLoop::Impl::show_nested() {
   const bool quiet = arm();
   if (!hosted()) return quiet;

@@ -67,7 +67,7 @@ struct [[gnu::visibility("hidden")]] EpollLoop::Impl {
   bool note(const epoll_event& event) noexcept;
   std::span<epoll_event> all_room() noexcept { return {events.get(), room}; }
 
-  // These functions are for a loop that runs below a host program's loop.
+  // These functions are for a loop that runs inside a host program's event loop.
   bool hosted() const noexcept { return own.for_host(); }
   bool arm();
   void show(bool left);
@@ -93,7 +93,7 @@ struct [[gnu::visibility("hidden")]] EpollLoop::Impl {
   void retry_refused();
 
   /// Exists on the stack while the loop works: in run(), process_events(), dispatch(), prepare(),
-  /// end_prepare() and the first descriptor(). Otherwise the host program runs.
+  /// end_prepare() and the first call of descriptor(). Otherwise the host program runs.
   struct Turn {
     explicit Turn(Impl& of) : impl(of) {
       impl.turning = true;
@@ -123,7 +123,7 @@ struct [[gnu::visibility("hidden")]] EpollLoop::Impl {
   std::size_t next_event = 0;
   TimerId retry = 0;
   bool lacks_pwait2 = false;
-  // True if own.open_alarm() has failed, for lack of descriptors.
+  // True if the loop could not open a timerfd: its sleeps then have time-outs instead.
   bool lacks_alarm = false;
 
   /// True while the loop may be asleep, so that new work must wake it. The first thread that wakes
@@ -158,8 +158,8 @@ struct [[gnu::visibility("hidden")]] EpollLoop::Impl {
   work.after_sleep();
   if (event_count == 1 && next_event == 0 && !files.has_ready() && !files.has_left() &&
       !core.aborting()) {
-    // The usual case: no other handler of a file can be due. (A hook may have served this event
-    // already, by calling dispatch().)
+    // The usual case: a single event, so no other handler of a file is due. (If a hook has called
+    // dispatch(), which serves the event, next_event is not 0.)
     next_event = 1;
     serve_file(events[0]);
   } else {

@@ -14,7 +14,7 @@
 // (LoopCore::settled()): run() then calls iterate_settled(), which skips those steps, until
 // LoopCore::stir() is called.
 //
-// Below a host program's loop, the host sleeps: dispatch() runs serve() and then before_sleep(),
+// Inside a host program's loop, the host sleeps: dispatch() runs serve() and then before_sleep(),
 // and show() makes the loop's descriptor readable if work is left. EpollDescriptors has the
 // descriptors of the loop itself.
 
@@ -204,7 +204,8 @@ bool EpollLoop::Impl::iterate() {
   return !core.aborting();
 }
 
-/// Runs one iteration of a settled loop (LoopCore::settled()), with the same result as iterate().
+/// Runs one iteration of a settled loop, which only waits for descriptors and posted functions
+/// (LoopCore::settled()). Returns false if a handler has thrown.
 [[gnu::always_inline]] inline bool EpollLoop::Impl::iterate_settled() {
 #ifdef AECONN_CHECKS  // set in debug, ASan and fuzzing builds; finds missing calls of stir()
   assert(quiet());
@@ -243,7 +244,7 @@ bool EpollLoop::Impl::note(const epoll_event& event) noexcept {
   if (files.has_ready()) files.dispatch_ready();
   const bool full = event_count == room;
   files.put_left_first(all_room().first(event_count));
-  // A handler may call dispatch() (nested), which drops the remaining events.
+  // A handler may call dispatch(), which polls again and drops the remaining events of `events`.
   for (bool ran = false; next_event < event_count && !core.aborting();) {
     if (ran && !core.has_time()) break;
     ran |= serve_file(events[next_event++]);

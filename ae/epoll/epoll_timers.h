@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The timers of an EpollLoop, and the timerfd that signals the next one. Below a host program's
-// loop the timerfd is always used. In the loop's own run() each sleep has a time-out instead, until
-// the loop has slept so often before one timer expired that setting the timerfd once is cheaper.
+// The timers of an EpollLoop, and the timerfd that signals the next one. Inside a host program's
+// loop the timerfd is always used. In EpollLoop::run() each sleep has a time-out instead, until the
+// loop has slept so often before one timer expired that setting the timerfd once is cheaper.
 
 #include <sys/timerfd.h>
 
@@ -52,15 +52,15 @@ class EpollTimers : public LoopTimers {
   /// Whether the next sleep needs a time-out: there is a timer that the timerfd does not signal. To
   /// be called after look_before_sleep(), if no timer is due; left() then returns the time-out.
   bool limits_sleep() const noexcept { return queue_.has_waiting() && !alarm_tells_; }
-  /// Whether the timers let the loop be settled (LoopCore::settled()): it then neither checks
-  /// timers nor limits its sleeps. So no timer may be due, and if there are timers, the timerfd
-  /// must be set for the next one. To be called after look_before_sleep().
+  /// Whether the timers let the loop be settled (LoopCore::settled()): a settled loop neither
+  /// checks timers nor limits its sleeps. So no timer may be due, and if there are timers, the
+  /// timerfd must be set for the next one. To be called after look_before_sleep().
   bool quiet() const noexcept { return !has_due() && !limits_sleep(); }
   /// Returns how long the loop may sleep; Duration::max(): without a time-out.
   Duration left() const noexcept { return limits_sleep() ? next_ - looked_ : Duration::max(); }
   /// Counts a sleep with the time-out left(), which is about to begin. Returns whether the loop has
-  /// begun so many sleeps before the expiry of the same timer that leave_to() is cheaper than
-  /// further time-outs.
+  /// begun so many sleeps before the expiry of the same timer that setting the timerfd is cheaper
+  /// than further time-outs.
   bool outlasts_sleeps() noexcept {
     if (next_ != outlasting_) {
       outlasting_ = next_;
@@ -123,7 +123,7 @@ class EpollTimers : public LoopTimers {
   // Time for which the timerfd is set; kNever: it is not set, or has expired.
   TimePoint set_for_ = kNever;
   TimePoint outlasting_ = kNever;  // expiry of the timer that limited the last sleeps; kNever: none
-  unsigned sleeps_ = 0;       // number of sleeps that the timer expiring at outlasting_ has limited
+  unsigned sleeps_ = 0;       // number of the last sleeps that one and the same timer has limited
   bool alarm_tells_ = false;  // true if the timerfd expires no later than the next timer
 };
 
