@@ -20,7 +20,7 @@ class LibevCore : public LoopCore {
 
   struct ev_loop* const loop;
   const bool owned;
-  // Runs posted functions and the handlers of expired timers at the end of an iteration.
+  // The watcher that runs posted functions and expired timers at the end of an iteration.
   ev_check tail;
   ev_idle no_sleep;  // while active, keeps libev from sleeping; lasts until the next before_sleep()
   unsigned sleep_number = ~0u;  // value of ev_iteration() when before_sleep() was last completed
@@ -38,7 +38,7 @@ class LibevCore : public LoopCore {
     woke();
     come_back();
   }
-  /// Makes the watcher `tail` run at the end of the current iteration.
+  /// Makes the watcher `tail`, which runs posted functions and timers, run in this iteration.
   void queue_tail() noexcept {
     if (!ev_is_pending(&tail)) ev_feed_event(loop, &tail, EV_CHECK);
     come_back();
@@ -51,10 +51,10 @@ class LibevCore : public LoopCore {
     if (!LoopCore::guarded(std::forward<Body>(body))) ev_break(loop, EVBREAK_ALL);
   }
 
-  /// Requests one more iteration. A borrowed ev_loop without other active watchers then keeps
-  /// running until release(). If this iteration's before_sleep() has already run (because the
-  /// caller is a hook of another LibevLoop on the same ev_loop), the ev_loop also does not sleep
-  /// first.
+  /// Requests one more iteration. A borrowed ev_loop (the host program's) without other active
+  /// watchers then keeps running until release(). If this iteration's before_sleep() has already
+  /// run (because the caller is a hook of another LibevLoop on the same ev_loop), the ev_loop also
+  /// does not sleep first.
   void come_back() noexcept {
     if (owned || held_) return;
     held_ = true;
@@ -67,8 +67,8 @@ class LibevCore : public LoopCore {
     ev_unref(loop);
   }
 
-  /// These functions start and stop a watcher that must not keep a borrowed ev_loop running.
-  /// Starting an active watcher or stopping an inactive one has no effect.
+  /// These functions start and stop a watcher that must not keep a borrowed ev_loop (the host
+  /// program's) running. Starting an active watcher or stopping an inactive one has no effect.
   template <class Watcher>
   void start_unreferenced(void (*start)(struct ev_loop*, Watcher*), Watcher& watcher) noexcept {
     if (ev_is_active(&watcher)) return;

@@ -43,8 +43,8 @@ class LibevFiles {
   void run_broken();
   /// Whether an earlier iteration had no time to serve some of the ready descriptors.
   bool has_left() const noexcept { return left_ != nullptr; }
-  /// Whether sync(), run_broken() and run_left() have nothing to do. A loop may be settled
-  /// (LoopCore::settled()) only while this is true.
+  /// Whether sync(), run_broken() and run_left() have nothing to do. The loop may skip them (see
+  /// LoopCore::settled()) only while this is true.
   bool quiet() const noexcept { return dirty_ == nullptr && !has_broken() && !has_left(); }
   /// Serves the descriptors that an earlier iteration had no time for, if they are still ready,
   /// before libev serves others.
@@ -59,7 +59,7 @@ class LibevFiles {
     ev_io io;
     HandlerSlot<void(int, Mask)> read;
     HandlerSlot<void(int, Mask)> write;
-    // How often the read handler (and, below, the write handler) was removed. run_handlers()
+    // How often the read handler was removed (write_removals: the write handler). run_handlers()
     // compares the counts, so that an event cannot reach a handler that was set after the event
     // arrived.
     std::uint32_t read_removals = 0;
@@ -69,7 +69,7 @@ class LibevFiles {
     bool trusted = false;
     // True if this file is in the list dirty_: sync() must tell libev what it waits for.
     bool dirty = false;
-    // True if this file is in the list broken_: run_broken() must run its handlers.
+    // True if this file, whose descriptor is closed, is in the list broken_ of run_broken().
     bool broken = false;
     // True if this file is in the list left_: it was ready, but there was no time to serve it.
     bool left = false;
@@ -100,7 +100,7 @@ class LibevFiles {
   void after_error(File& file);
 
   LibevCore& core_;
-  // The files, indexed by descriptor. Entries are never removed.
+  // The files, indexed by descriptor. An entry stays when the file has no handlers any more.
   std::vector<std::unique_ptr<File>> files_;
   File* dirty_ = nullptr;
   File* broken_ = nullptr;

@@ -109,7 +109,7 @@ struct [[gnu::visibility("hidden")]] LibevLoop::Impl {
   // The watcher that runs after each sleep. Active while there are after_sleep hooks, idle times
   // are measured, descriptors were found to be closed, or ready files were left unserved.
   ev_check check;
-  int wake_fd = -1;      // an eventfd
+  int wake_fd = -1;      // the eventfd that wakes the loop
   ev_io wake;            // watches wake_fd
   bool serving = false;  // true while before_sleep() is on the stack
 };
@@ -236,7 +236,7 @@ std::size_t LibevLoop::Impl::process_events(Process flags) {
 
 void LibevLoop::Impl::after_fork() noexcept {
   ev_loop_fork(core.loop);
-  // The files come first, because the new descriptor may reuse a number that the child has closed.
+  // The files are prepared first, because the new eventfd may reuse a number that the child closed.
   files.after_fork();
   core.stop_unreferenced(ev_io_stop, wake);
   ::close(wake_fd);
@@ -254,7 +254,7 @@ void LibevLoop::Impl::stop() noexcept {
     ev_break(core.loop, EVBREAK_ONE);
 }
 
-// --- before the sleep ----------------------------------------------------------------------------
+// --- the part of an iteration before the sleep ---------------------------------------------------
 
 // Allows or prevents the sleep. libev polls without sleeping while an idle watcher is active, so
 // one is started to prevent it; come_back() keeps a borrowed ev_loop running for another iteration.
@@ -297,8 +297,8 @@ void LibevLoop::Impl::before_sleep() {
   bool may_sleep = work.before_sleep(!core.in_handler());
   serving = false;
   if (core.aborting()) ev_break(core.loop, EVBREAK_ALL);
-  // The check watcher marks the end of the sleep for `idle`, and serves the files that the last
-  // iteration had no time for.
+  // After the sleep, this watcher tells `idle`, which measures idle times, that the sleep has
+  // ended, and serves the files that the last iteration had no time for.
   if (work.idle.on() || files.has_left()) core.start_unreferenced(ev_check_start, check);
   files.sync();
   if (files.has_broken()) {
@@ -318,12 +318,12 @@ void LibevLoop::Impl::before_sleep() {
   core.sleep_number = ev_iteration(core.loop);
   if (!core.owned) loop.set_host_may_sleep(true);
   if (work.stopping()) ev_break(core.loop, EVBREAK_ONE);
-  // A loop on a borrowed ev_loop never becomes settled, because each of its handlers must keep
-  // ev_run() running for another iteration.
+  // A loop on a borrowed ev_loop never becomes settled (never skips parts of an iteration), because
+  // each of its handlers must keep ev_run() running for another iteration.
   if (may_sleep && core.owned && work.quiet() && files.quiet() && !timers.has_due()) core.settle();
 }
 
-// --- after the sleep -----------------------------------------------------------------------------
+// --- the parts of an iteration after the sleep ---------------------------------------------------
 
 void LibevLoop::Impl::after_sleep() {
   core.woke();
