@@ -72,21 +72,21 @@ void SpinGovernor::ended(TimePoint now, Found how) noexcept {
     learn_latency(passed);
     learn_sleep(passed);
     // The work arrived during the sleep. The time of the loop's own wake-up is subtracted from the
-    // gap: otherwise the peer would look slower than it is.
+    // gap (the time until the work arrived): otherwise the peer would look slower than it is.
     learn(std::max(budget_ + (budget_ != 0 ? 1 : 0), passed - latency()));
   }
   if (periods_ < kMostProbePeriods) ++periods_;
   if (!probing_) return;
   --probe_left_;
-  // If the peer joins this probe with spins of its own, it has done so by the time this loop has
-  // made kJoined spins.
+  // If the peer joins this probe (a series of trial spins) with spins of its own, it has done so by
+  // the time this loop has made kJoined spins.
   if (probe_left_ == kProbeRun - kJoined) gain_joined_ = probe_gain_;
   const bool alone = probe_left_ == kProbeRun / 2 && probe_gain_ < gain_joined_;
   if (probe_left_ == 0 || alone || vain_ == kVainSpins) end_probe(now);
 }
 
 // Records what one idle period has earned or lost. A loss in a probe (trial spins) is not taken
-// from the purse, which limits the other losses; earnings always fill the purse.
+// from the purse, the CPU time that other spins may lose; earnings always fill the purse.
 void SpinGovernor::settle(std::int64_t gain) noexcept {
   if (probing_)
     probe_gain_ += gain;
@@ -99,9 +99,9 @@ void SpinGovernor::settle(std::int64_t gain) noexcept {
 }
 
 // Lowers the bound of the wake-up latency L after a spin that found no work: the wake-up took at
-// most the rest of the idle period. If L was assumed to be longer, the recorded gaps are too short
-// and are discarded. After a probe or a retry they are kept, because the recorded gaps did not lead
-// to that spin.
+// most the rest of the idle period. If L was assumed to be longer, the recorded gaps (idle times
+// without L) are too short and are discarded. After a probe or a retry they are kept, because the
+// recorded gaps did not lead to that spin.
 void SpinGovernor::learn_latency(std::int64_t passed) noexcept {
   const std::int64_t most = passed - budget_;
   if (budget_ == 0 || most >= latency() || prices_.latency_is_given) return;
@@ -157,8 +157,8 @@ void SpinGovernor::learn_sleep(std::int64_t passed) noexcept {
 
 void SpinGovernor::learn(std::int64_t gap) noexcept {
   const unsigned decay = probing_ ? kProbeDecay : kDecay;
-  // Each weight loses 1 more than its share, so that it decays to exactly 0. A weight that remained
-  // when its sum has become 0 would count as a gap of length zero.
+  // The weight of each histogram bin loses 1 more than its share, so that it decays to exactly 0. A
+  // weight that remained when the bin's sum has become 0 would count as a gap of length zero.
   for (std::uint32_t& each : weight_) each -= (each >> decay) + (each != 0 ? 1 : 0);
   for (std::uint64_t& each : sum_) each -= each >> decay;
   const auto bin =

@@ -55,9 +55,9 @@ class SpinGovernor {
   static constexpr Duration kPurse = std::chrono::milliseconds(1);
   /// Number of idle periods in one probe (a series of trial spins).
   static constexpr unsigned kProbeRun = 32;
-  /// The initial and the longest minimum distance between two probes: these two count idle periods,
-  /// the next two are times. After each probe in vain the distance is multiplied by four (by two
-  /// while it is below the initial value).
+  /// The minimum distance between two probes (series of trial spins), initially and at most: a
+  /// number of idle periods, and, in the next line, a time. After each probe in vain the distance
+  /// is multiplied by four (by two while it is below the initial value).
   static constexpr std::uint32_t kProbePeriods = 256, kMostProbePeriods = 16384;
   static constexpr Duration kProbeTime = std::chrono::milliseconds(100),
                             kMostProbeTime = std::chrono::milliseconds(6400);
@@ -65,16 +65,16 @@ class SpinGovernor {
   /// work, because the peer does not react to them. It also ends after half of its spins if those
   /// after the first kJoined have lost more than they earned.
   static constexpr unsigned kVainSpins = 4, kJoined = 8;
-  /// A shorter minimum distance to the next probe (kAgainPeriods idle periods and kAgainTime). It
-  /// applies after a probe that earned the price of kWorthAProbe sleeps. It also applies after a
-  /// hit (a spin that found work) in a streak of hits, if it earned more than half the price of a
-  /// sleep and hits have earned back the loss of probes in vain.
+  /// After a probe (a series of trial spins) that earned the price of at least kWorthAProbe sleeps,
+  /// the next one may follow sooner: after kAgainPeriods idle periods and kAgainTime. The same
+  /// holds after a hit (a spin that found work) in a streak of hits, if it earned more than half
+  /// the price of a sleep and hits have earned back the loss of probes in vain.
   static constexpr std::int64_t kWorthAProbe = 4;
   static constexpr std::uint32_t kAgainPeriods = 64;
   static constexpr Duration kAgainTime = std::chrono::milliseconds(5);
   /// If kShortSleeps consecutive sleeps are shorter than usual, by more than half the CPU time of a
-  /// sleep, the peer may be spinning. This loop then joins it with a probe, after 1/kJoinSooner of
-  /// the usual distance between probes.
+  /// sleep, the peer may be spinning. This loop then joins it with a probe (a series of trial
+  /// spins), after 1/kJoinSooner of the usual distance between probes.
   static constexpr unsigned kShortSleeps = 4;
   static constexpr unsigned kJoinSooner = 4;
   /// A miss (a spin that found no work) after kStreak consecutive hits counts as an accident. Up to
@@ -84,8 +84,8 @@ class SpinGovernor {
 
   SpinGovernor() noexcept { set(Prices{}); }
 
-  /// Sets the costs of sleeping from which the governor calculates. They take effect in the next
-  /// idle period.
+  /// Sets the costs of sleeping from which the governor calculates how long to spin. They take
+  /// effect in the next idle period.
   void set(const Prices& prices) noexcept;
   const Prices& prices() const noexcept { return prices_; }
   /// Allows or forbids spinning. While spinning is forbidden, idle_began() returns 0, and idle
@@ -117,15 +117,15 @@ class SpinGovernor {
 
  private:
   static constexpr std::size_t kEdges = 16;
-  // The upper edges of the histogram bins, half an octave apart, in ns. A gap belongs to the first
-  // bin whose edge is not below it.
+  // The upper edges of the bins of a histogram of gaps (times until work arrives), half an octave
+  // apart, in ns. A gap belongs to the first bin whose edge is not below it.
   static constexpr std::array<std::int64_t, kEdges> kEdge = {
       1'000,  1'500,  2'000,  3'000,  4'000,  6'000,  8'000,   12'000,
       16'000, 24'000, 32'000, 48'000, 64'000, 96'000, 128'000, 192'000};
-  // Each new gap reduces the weight of older ones by 1/16 (2 to the power -kDecay), in a probe by
-  // 1/8.
+  // Each new gap (time until work arrived) reduces the weight of older ones by 1/16 (2 to the power
+  // -kDecay), in a probe by 1/8.
   static constexpr unsigned kDecay = 4, kProbeDecay = 3;
-  // Sum of the weights of all recorded gaps.
+  // Sum of the weights of all recorded gaps (times until work arrived).
   static constexpr std::uint32_t kWeight = 1u << 20;
   // A spin must save at least 1/kMargin of the price of a sleep (see price()); smaller savings are
   // within the error of the histogram.
@@ -156,7 +156,7 @@ class SpinGovernor {
 
   Prices prices_;
   std::int64_t price_ = 0, cap_ = 0;
-  // Upper bound of a sleep's latency, from observed wake-ups.
+  // Upper bound of a sleep's latency in ns, from observed wake-ups; initially there is no bound.
   std::int64_t latency_bound_ = INT64_MAX;
   bool allowed_ = true, idle_ = false, probing_ = false, retries_now_ = false;
   std::int64_t budget_ = 0;
@@ -167,7 +167,7 @@ class SpinGovernor {
   // For each bin: sum of weight * length over the gaps in it, in ns.
   std::array<std::uint64_t, kEdges> sum_{};
 
-  // The first value of usual_sleep_ is the shortest of this many sleeps.
+  // The usual length of a sleep is at first that of the shortest of this many sleeps.
   static constexpr unsigned kFirstSleeps = 16;
   // Running median of the lengths of sleeps that no spin preceded, in ns.
   std::int64_t usual_sleep_ = 0;
@@ -186,9 +186,9 @@ class SpinGovernor {
   // What the current probe has earned less what it has lost, in ns of CPU time: now, and after its
   // first kJoined spins.
   std::int64_t probe_gain_ = 0, gain_joined_ = 0;
-  // CPU time lost by probes in vain that hits have not earned back yet, in ns.
+  // CPU time lost by series of trial spins that later spins have not earned back yet, in ns.
   std::int64_t debt_ = 0;
-  // Number of spins of the current probe that found work; gaps_ has their lengths.
+  // Number of the current probe's spins that found work; the array gaps_ has their lengths in ns.
   unsigned probe_hits_ = 0;
   std::array<std::int64_t, kProbeRun> gaps_{};
   std::int64_t probe_spent_ = 0;
@@ -203,7 +203,7 @@ class SpinRoom {
   using TimePoint = std::chrono::steady_clock::time_point;
 
   struct Seen {
-    unsigned processors = 1;  ///< number of processors that this thread may use
+    unsigned processors = 1;  ///< number of processors that this process may use
     bool quota = false;       ///< true if a CPU quota below one processor applies to this process
     Duration spun{};          ///< total time that the loop has spun so far
     Duration lost{};          ///< the part of `spun` in which another thread had the processor
