@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // EpollLoop: an ae::EventLoop on one epoll instance, without libev. A program either calls its
-// run(), or runs it below any other event loop (the host's), which polls one descriptor of it.
+// run(), or has any other event loop (the host's) poll one descriptor of the EpollLoop.
 //
 // A host has to do two things:
 //
@@ -20,13 +20,14 @@
 
 namespace ae { inline namespace AECONN_ABI {
 
-/// An event loop on epoll, used by itself or below a host program's loop.
+/// An event loop that waits with epoll(7), on its own or inside a host program's event loop.
 class AECONN_API EpollLoop final : public EventLoop {
  public:
-  /// Throws std::system_error if no descriptors are available. The loop opens two descriptors, and
-  /// two more below a host. run() and process_events() open and keep a third (a timerfd) once the
-  /// loop has slept more than 16 times before one timer expired. With it, the loop may wake up once
-  /// for a timer that has been cancelled or moved.
+  /// Creates a loop. Throws std::system_error if no descriptors are available. The loop opens two
+  /// descriptors, and two more when a host calls descriptor() or prepare(). run() and
+  /// process_events() open and keep a timerfd once the loop has slept more than 16 times before one
+  /// timer expired. With a timerfd, the loop may wake up once for a timer that has been cancelled
+  /// or moved.
   EpollLoop();
   ~EpollLoop() override;
 
@@ -56,17 +57,17 @@ class AECONN_API EpollLoop final : public EventLoop {
   bool has_time() noexcept override;
   bool in_handler() const noexcept override;
 
-  // --- below a host's loop -----------------------------------------------------------------------
+  // --- inside a host program's event loop --------------------------------------------------------
   /// Returns a descriptor that is readable while there is work to do. Watch it level-triggered,
   /// with poll(2), epoll, io_uring or any other poller. It belongs to the loop: do not read or
   /// close it. It stays valid, with the same number, until the loop is destroyed. The loop keeps
   /// its readiness up to date from the first call on. A timer moved to a later time may make it
   /// readable once without work. Throws std::system_error if no descriptor is available.
   int descriptor();
-  /// Runs one iteration without waiting, beginning with the events. Afterwards the host may sleep.
-  /// With no work it costs one system call. Returns the number of handlers that ran. Rethrows an
-  /// exception of a handler; the other due handlers run in the next iteration, for which the
-  /// descriptor is readable.
+  /// Runs one iteration without waiting, beginning with the events. Afterwards the host program's
+  /// loop may sleep. With no work the call costs one system call. Returns the number of handlers
+  /// that ran. Rethrows an exception of a handler; the other due handlers run in the next
+  /// iteration, for which the descriptor is readable.
   ///
   /// May be called from inside a handler of this loop that runs the host's loop meanwhile (such as
   /// a long-running script that checks for new events in between). Such a nested call serves file
@@ -75,23 +76,23 @@ class AECONN_API EpollLoop final : public EventLoop {
   /// written is sent by the first nested call; a host that may sleep inside the handler must call
   /// dispatch() before it sleeps.
   std::size_t dispatch();
-  /// Prepares the host's sleep: sends what was written since dispatch() and registers interest with
-  /// the kernel, but runs no handler. A host must call it before each of its sleeps, or never.
-  /// Returns false if there is still work; the descriptor is then readable, so a host may poll as
-  /// usual, or poll without waiting.
+  /// Prepares the sleep of the host program's loop: sends what was written since dispatch() and
+  /// registers interest with the kernel, but runs no handler. A host must call it before each of
+  /// its sleeps, or never. Returns false if there is still work; the descriptor is then readable,
+  /// so a host may poll as usual, or poll without waiting.
   ///
   /// After the first call, dispatch() no longer prepares the sleep itself, and data written after
   /// dispatch() waits for prepare() without a system call of its own. Data written after prepare()
   /// wakes the host, once, with one system call; prepare() need not be called again for it.
   /// Rethrows an exception of a source.
   bool prepare();
-  /// Ends the use of prepare(), for a loop that is moved to a host without it: dispatch() alone is
-  /// sufficient again. Prepares the sleep if prepare() was in use. Rethrows an exception of a
-  /// source.
+  /// Ends the use of prepare(), for a loop that is moved to a host program which does not call it:
+  /// dispatch() alone is sufficient again. Prepares the sleep if prepare() was in use. Rethrows an
+  /// exception of a source.
   void end_prepare();
   /// Gives the loop descriptors of its own in a child after fork(). To be called before the child
-  /// uses the loop again. The host must then watch descriptor() anew. Throws std::system_error if
-  /// no descriptor is available.
+  /// uses the loop again. A host program must then watch descriptor() anew. Throws
+  /// std::system_error if no descriptor is available.
   void after_fork();
 
  private:

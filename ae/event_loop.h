@@ -57,7 +57,7 @@ enum Process : unsigned {
   kFileEvents = 1,       ///< run file event handlers
   kTimeEvents = 2,       ///< run time event handlers
   kDontWait = 4,         ///< do not sleep: return at once if nothing is ready
-  kCallBeforeSleep = 8,  ///< run before_sleep hooks; without it, sources are still served
+  kCallBeforeSleep = 8,  ///< run before_sleep hooks; sources are served even without this flag
   kCallAfterSleep = 16,  ///< run after_sleep hooks
   kAllEvents = kFileEvents | kTimeEvents,  ///< run file and time event handlers
   /// Do everything that one iteration of run() does.
@@ -88,7 +88,7 @@ using HookId = std::uint64_t;   ///< identifies a hook of one loop; never 0, not
 /// or at least destroy it on the loop's thread, which removes it. A source may outlive its loop.
 class AECONN_API Source {
  public:
-  /// The source does not rest.
+  /// Creates a source that does not rest: a loop calls its functions in each iteration.
   Source() = default;
   Source(const Source&) = delete;
   Source& operator=(const Source&) = delete;
@@ -101,11 +101,12 @@ class AECONN_API Source {
   /// the source rests, and again after arm() has vetoed the sleep. Returns the number of handlers
   /// that ran, which process_events() adds to its result.
   virtual std::size_t process_pending() = 0;
-  /// Sends what the program has written so far. Called after each process_pending(), and after the
-  /// before_sleep hooks have run.
+  /// Sends the output that the program has written so far. Called after each process_pending(), and
+  /// after the before_sleep hooks have run.
   virtual void flush() {}
-  /// Called last, and only if the loop is about to sleep. An implementation requests a wake-up
-  /// through a descriptor and then checks for work once more. Returning false vetoes the sleep.
+  /// Prepares the source for the loop's sleep; called last, and only if the loop is about to sleep.
+  /// An implementation has a descriptor wake the loop when work arrives, and then checks for work
+  /// once more. Returning false vetoes the sleep.
   virtual bool arm() { return true; }
   /// Returns how the loop is to busy-poll has_pending_now() before it calls arm() and sleeps; null:
   /// no spinning for this source. While it spins, the loop polls descriptors and timers every 20 us
@@ -118,14 +119,14 @@ class AECONN_API Source {
   /// Tells the loop that the source has no work until its own code calls wake(): the loop calls no
   /// function of a source that rests. An iteration costs less if all sources rest. Only for a
   /// source that is given all its work by code that can call wake(); has_pending() must return
-  /// false meanwhile, and neither arm() nor spin() may be needed. May be called by the functions
-  /// above. To be called on the loop's thread, or while the source is in no loop.
+  /// false meanwhile, and neither arm() nor spin() may be needed. May be called inside any function
+  /// of the source. To be called on the loop's thread, or while the source is in no loop.
   void rest() noexcept {
     if (!rests_) set_rests(true);
   }
   /// Ends what rest() began: this iteration, or the next one, calls the source's functions again.
-  /// Does nothing if the source does not rest, or if its loop has ended. Does not wake a loop that
-  /// sleeps below a host program's loop: see EventLoop::nudge().
+  /// Does nothing if the source does not rest, or if its loop has ended. Does not wake a host
+  /// program that sleeps for the loop: see EventLoop::nudge().
   void wake() noexcept {
     if (rests_) set_rests(false);
   }
@@ -196,16 +197,17 @@ class AECONN_API EventLoop {
   EventLoop() = default;
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
-  /// Destroys the loop. First it runs the functions that are still posted, and destroys LoopLocals
-  /// and deferred objects. Must not be called from inside a handler.
+  /// Destroys the loop. First it runs the functions that are still posted, and destroys its
+  /// LoopLocal objects and those passed to destroy_later(). Must not be called from inside a
+  /// handler.
   virtual ~EventLoop() = default;
 
   // --- file events -------------------------------------------------------------------------------
   /// Sets `handler` for each direction in `mask` (kReadable, kWritable, either with kBarrier or
   /// kTrusted); a direction that is not in `mask` keeps its handler. Does not own `fd`: remove the
   /// events before closing it. Throws LoopError for a negative fd, a mask without a direction or an
-  /// empty handler. If the descriptor turns out to be closed, its handlers run once, so that their
-  /// next system call reports the error, and are then removed.
+  /// empty handler. If `fd` is not open, throws std::system_error (EBADF), or else its handlers run
+  /// once, so that their next system call reports the error, and are then removed.
   virtual void add_file_event(int fd, Mask mask, FileHandler handler) = 0;
   /// Removes the handlers of the directions in `mask`; does nothing for a direction without a
   /// handler. A removed handler does not run, even if it was already due in this iteration.
@@ -215,12 +217,14 @@ class AECONN_API EventLoop {
   virtual Mask file_events(int fd) const = 0;
 
   // --- time events -------------------------------------------------------------------------------
-  /// Calls `handler` after `delay` on the monotonic clock, never earlier. The delay counts from the
-  /// exact current time, which in a slow handler is later than now(). A handler that throws is not
-  /// called again.
+  /// Adds a time event that calls `handler` after `delay` on the monotonic clock, never earlier,
+  /// and returns its id. The delay counts from the exact current time, which in a slow handler is
+  /// later than now(). A handler that throws is not called again. Throws LoopError for an empty
+  /// handler.
   virtual TimerId add_time_event(Duration delay, TimeHandler handler) = 0;
-  /// Calls `handler` at the time `when`, never earlier; if `when` has passed, in the next
-  /// iteration. A caller that knows the time saves a clock read: now() + 5s.
+  /// Adds a time event that calls `handler` at the time `when`, never earlier; if `when` has
+  /// passed, in the next iteration. Returns its id. In a handler, now() + 5s as `when` costs less
+  /// than a delay of 5s, for which the loop reads the clock.
   virtual TimerId add_time_event(TimePoint when, TimeHandler handler) = 0;
   /// Moves a time event to an earlier or later time, as if it were removed and added again; one
   /// that is already due may be moved too. Cheaper than removing and adding, especially for a later
@@ -235,11 +239,12 @@ class AECONN_API EventLoop {
   virtual bool remove_time_event(TimerId id) = 0;
 
   // --- hooks and sources -------------------------------------------------------------------------
-  /// Adds a hook that runs in each iteration before the loop may sleep. Hooks run in registration
-  /// order; a hook added from within a hook first runs in the next iteration.
+  /// Adds a hook that runs in each iteration before the loop may sleep, and returns its id. Hooks
+  /// run in the order in which they were added; one added inside a hook first runs in the next
+  /// iteration.
   virtual HookId add_before_sleep(std::function<void()> hook) = 0;
-  /// Adds a hook that runs in each iteration after the sleep. Hooks run in the order in which they
-  /// were added.
+  /// Adds a hook that runs in each iteration after the sleep, and returns its id. Hooks run in the
+  /// order in which they were added.
   virtual HookId add_after_sleep(std::function<void()> hook) = 0;
   /// Removes the hook `id`. Does nothing if there is no such hook.
   virtual void remove_hook(HookId id) = 0;
@@ -255,12 +260,12 @@ class AECONN_API EventLoop {
   /// Makes run() return after the current iteration, once the data that its handlers wrote is
   /// flushed. If the loop is not running, makes the next run() return at once.
   virtual void stop() noexcept = 0;
-  /// Runs one iteration, like Redis's aeProcessEvents. Returns the number of handlers that ran. If
-  /// a source had work in this iteration, the call does not sleep, because the caller may be
-  /// waiting for that work.
+  /// Runs one iteration, limited to what `flags` allow, like Redis's aeProcessEvents. Returns the
+  /// number of handlers that ran; throws like run(). If a source had work in this iteration, the
+  /// call does not sleep, because the caller may be waiting for that work.
   virtual std::size_t process_events(Process flags) = 0;
 
-  // --- from other threads ------------------------------------------------------------------------
+  // --- functions from other threads --------------------------------------------------------------
   /// Runs `fn` on the loop's thread. May be called from any thread while the loop exists; use a
   /// Poster if the loop may be destroyed first. A function posted from within a posted function
   /// runs in a later iteration.
@@ -268,16 +273,16 @@ class AECONN_API EventLoop {
   virtual Poster poster() = 0;  ///< returns a Poster for this loop, for threads that may outlive it
 
   // --- how the loop waits ------------------------------------------------------------------------
-  /// Sets how the loop waits when it has nothing to do. Sources may ask it to spin longer (see
-  /// Spin::both). A loop that is set to spin here polls its descriptors too, even if no source
-  /// needs polling.
+  /// Sets how the loop waits when it has nothing to do. Sources may ask it to spin (to poll instead
+  /// of sleeping) longer, see Spin::both. A loop that is set to spin here polls its descriptors
+  /// too, even if no source needs polling.
   virtual void set_spin(const Spin& spin) { static_cast<void>(spin); }
   /// Returns how the loop has spent its time; all 0 for an implementation that does not measure it.
   virtual LoopTimes times() const { return {}; }
 
-  // --- work given outside handlers ---------------------------------------------------------------
-  /// Wakes a loop that runs below a host program's loop and whose host may be about to sleep. Code
-  /// that gives work to a source must call it, such as a transport after a write, because no
+  // --- waking a loop inside a host program's loop ------------------------------------------------
+  /// Wakes the loop if it runs inside a host program's loop and the host may be about to sleep.
+  /// Code that gives work to a source must call it, such as a transport after a write, because no
   /// descriptor announces that work: the source's process_pending() or flush() must run, or objects
   /// must be destroyed. Programs do not have to call it. Nearly free inside a handler, on a loop
   /// that uses its own run(), and when called repeatedly. Loop thread only.
@@ -289,10 +294,11 @@ class AECONN_API EventLoop {
   /// Destroys `object` once no handler is on the stack, or at the latest when the loop is
   /// destroyed.
   virtual void destroy_later(std::unique_ptr<Deferred> object) noexcept = 0;
-  /// Returns the slot for the state that `key` keeps for this loop; empty at first. The reference
-  /// stays valid until the loop is destroyed. The slots let several objects share the loop without
-  /// global variables. They are created in the order of the first calls, and destroyed in reverse
-  /// order: state whose destructor needs other state must request that other slot before its own.
+  /// Returns the pointer that owns the state which the object at address `key` keeps for this loop;
+  /// null until the caller sets it. The reference stays valid until the loop is destroyed. Such
+  /// pointers let several objects share the loop without global variables. They are created in the
+  /// order of the first calls, and destroyed in reverse order: state whose destructor needs other
+  /// state must request that other pointer before its own.
   virtual std::unique_ptr<LoopLocal>& local(const void* key) = 0;
 
   /// Returns, inside a handler, the time at which this part of the iteration began: cheap and

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Asserts in functions that run for each message.
+// An assert() for functions that run for each message, where it would slow down release builds.
 
 #include <cassert>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// LibevLoop: an ae::EventLoop on libev. A program that uses it needs no other loop header. This
-// header does not include <ev.h>.
+// LibevLoop: an ae::EventLoop on libev. A program that uses it needs no other header of a loop.
+// This header does not include <ev.h>.
 
 #include <exception>
 #include <memory>
@@ -19,10 +19,11 @@ class AECONN_API LibevLoop final : public EventLoop {
   /// Creates a loop with an ev_loop of its own. Throws std::system_error if there are no
   /// descriptors left for the ev_loop.
   LibevLoop();
-  /// Uses the host program's ev_loop, which must outlive this object. The host continues to call
-  /// ev_run(); this object's watchers keep ev_run() running only while this object waits for
-  /// something. If a handler throws, ev_run() returns (EVBREAK_ALL) and take_exception() returns
-  /// the exception. Throws std::system_error if there is no descriptor left for wake-ups.
+  /// Creates a loop on the host program's ev_loop, which must outlive this object. The host
+  /// continues to call ev_run(); this object's watchers keep ev_run() running only while this
+  /// object waits for something. If a handler throws, ev_run() returns (EVBREAK_ALL) and
+  /// take_exception() returns the exception. Throws std::system_error if there is no descriptor
+  /// left for wake-ups.
   explicit LibevLoop(struct ev_loop* borrowed);
   ~LibevLoop() override;
 

@@ -58,8 +58,9 @@ class AECONN_API Loops {
   /// (std::thread::id()). Throws LoopError in a child of fork() if the thread belongs to its
   /// parent. Thread-safe.
   virtual std::thread::id thread(std::size_t index) const;
-  /// Names the processors (sched_setaffinity(2) numbers) that are near the device that a listener
-  /// uses. `whose` identifies the listener; an empty list withdraws its entry. Thread-safe.
+  /// Tells the loops which processors (sched_setaffinity(2) numbers) are near the device that a
+  /// listener uses; a LoopGroup with Config::pin then prefers them. `whose` identifies the
+  /// listener; an empty list withdraws its entry. Thread-safe.
   virtual void set_near(const void* /*whose*/, const std::vector<int>& /*processors*/) {}
 };
 
@@ -68,8 +69,8 @@ class AECONN_API Loops {
 class AECONN_API LoopList final : public Loops {
  public:
   /// Refers to `loops` without owning them, and only posts functions to them. on_each() waits until
-  /// each loop has run its function, forever if one never does: use the list (conn::listen(),
-  /// destroying a listener) only while all loops run. A loop may be moved to another thread (see
+  /// each loop has run its function, forever if one never does: so call it, conn::listen() or the
+  /// destructor of a listener only while all loops run. A loop may be moved to another thread (see
   /// thread()), but not while on_each() runs. Throws LoopError for an empty list.
   explicit LoopList(const std::vector<EventLoop*>& loops);
   std::size_t size() const noexcept override { return entries_.size(); }
