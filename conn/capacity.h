@@ -26,12 +26,12 @@ struct AECONN_API Capacity {
   bool enough() const noexcept { return used <= most && needed <= most - used; }
   /// Describes the limit: "locked memory (memlock): 8192 KiB, 64 KiB used; 1000 connections of
   /// these options need 65536 KiB, so there is room for 120: raise it with ...". The part after
-  /// "65536 KiB" is omitted if enough() is true. `asked_for`: the number of connections.
+  /// "65536 KiB" is omitted if enough() is true. `asked_for`: the number of connections, here 1000.
   std::string text(std::uint64_t asked_for) const;
 };
 
-/// Returns the limit on open file descriptors, and how many connections it allows if each of them
-/// uses `for_each` descriptors.
+/// Returns the limit on open file descriptors, what `connections` connections need of it, and how
+/// many it allows, if each connection uses `for_each` descriptors.
 AECONN_API Capacity descriptor_capacity(std::uint64_t connections, std::uint64_t for_each);
 
 }}  // namespace conn

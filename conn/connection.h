@@ -64,9 +64,9 @@ class AECONN_API Connection : public ConnectionFacts {
   /// next read() or write() does), runs no handler, and does nothing unless connected.
   void flush() noexcept;
 
-  // --- data in place, without a copy where the transport can (conn/in_place.h) -------------------
-  /// Shows the bytes that read() would return next, without copying them if the transport can: see
-  /// View in conn/in_place.h. If fewer than `together` bytes have arrived, the read handler runs
+  // --- reading and writing without a copy where the transport can (conn/in_place.h) --------------
+  /// Returns a View (conn/in_place.h) of the bytes that read() would return next, without copying
+  /// them if the transport can. If fewer than `together` bytes have arrived, the read handler runs
   /// again when more arrive.
   View peek(std::size_t together = 1);
   void consume(std::size_t size) noexcept;  ///< discards the first `size` bytes that peek() showed
@@ -83,9 +83,9 @@ class AECONN_API Connection : public ConnectionFacts {
   ssize_t send(const Outgoing& bytes);
 
   // --- handlers ----------------------------------------------------------------------------------
-  /// Sets the handler that runs while there is something to read; null removes it. If it replaces
-  /// itself, the new handler runs from the next call on. Throws std::bad_alloc, with no handler
-  /// set, if there is no memory to watch the connection.
+  /// Sets the handler that runs while there is something to read; null removes it. If the handler
+  /// replaces itself, the new one runs from the next call on. Throws std::bad_alloc, with no
+  /// handler set, if there is no memory to watch the connection.
   void set_read_handler(Handler handler);
   /// Sets the handler that runs while the connection accepts data; null removes it. Throws like
   /// set_read_handler(). `barrier`: whether it runs before the read handler if both are due.
@@ -96,8 +96,9 @@ class AECONN_API Connection : public ConnectionFacts {
   /// in the next iteration. With CloseOn::kFailure it runs only after a failure, including a
   /// failure that follows the peer's end of stream.
   void set_close_handler(Handler handler, CloseOn when = CloseOn::kEnd);
-  /// Sets a handler that runs, from the loop, after the path was lost and after another one was
-  /// found; see "path-state" in info(). Only rdma with resume=yes survives a lost path.
+  /// Sets a handler that runs, from the loop, after the network path to the peer was lost and after
+  /// a working one was found; see "path-state" in info(). Only rdma with resume=yes survives a lost
+  /// path.
   void set_path_handler(Handler handler);
   void clear_handlers() noexcept;           ///< removes every handler, also that of connect()
   bool has_read_handler() const noexcept;   ///< returns whether a read handler is set
@@ -122,11 +123,12 @@ class AECONN_API Connection : public ConnectionFacts {
   /// call owner.release()->abort().
   void abort() noexcept;
 
-  // --- blocking, for handshakes and replication-style code ---------------------------------------
+  // --- blocking calls, for handshakes and code such as Redis's replication -----------------------
   // The sync_ functions block the thread and run no handlers; other connections lose no data.
 
   /// Waits until read() (kReadable) or write() (kWritable) would not fail with EAGAIN, for at most
-  /// `timeout`. Otherwise returns false with errno ETIMEDOUT, or ENOTCONN if not yet established.
+  /// `timeout`, and then returns true. Otherwise returns false with errno ETIMEDOUT, or ENOTCONN if
+  /// the connection is not established yet.
   bool sync_wait(ae::Mask direction, ae::Duration timeout);
   /// Reads exactly `size` bytes, waiting for at most `timeout`. Returns size; fewer at end of
   /// stream; -1 with errno. If errno is ETIMEDOUT and the state is kConnected, the time-out

@@ -19,13 +19,13 @@
 #include "conn/peer_credentials.h"
 #include "conn/state.h"
 
-struct sockaddr_storage;  // of <sys/socket.h>
+struct sockaddr_storage;  // defined in <sys/socket.h>
 
 namespace conn { inline namespace AECONN_ABI {
 
 class ConnectionType;
 
-/// The facts that a Connection reports about itself.
+/// What a Connection reports about itself: its state, addresses, errors and counters.
 class AECONN_API ConnectionFacts {
  public:
   State state() const noexcept;  ///< current state of the connection
@@ -63,8 +63,8 @@ class AECONN_API ConnectionFacts {
   std::size_t peer_sockaddr(sockaddr_storage& to) const noexcept;
   /// Returns whether the peer is on this host; no value: unknown.
   std::optional<bool> is_local() const;
-  /// The path to the peer: "tcp 10.0.0.2:50400 > 10.0.0.1:6379", see docs/paths.md. "" if the
-  /// connection was never established.
+  /// The network path to the peer: "tcp 10.0.0.2:50400 > 10.0.0.1:6379", see docs/paths.md. "" if
+  /// the connection was never established.
   std::string path() const;
   /// Details about the connection for logs, as pairs of a name and a value.
   std::vector<std::pair<std::string, std::string>> info() const;

@@ -26,8 +26,8 @@ namespace conn { inline namespace AECONN_ABI {
 /// The operations and properties that a transport supports. Calling an operation that it does not
 /// support fails with an error.
 struct Capabilities {
-  /// Connection::shutdown() works; writing may go on after the peer's end of stream. (Over rdma if
-  /// both ends are aeconn.)
+  /// Connection::shutdown() works; writing may go on after the peer's end of stream. (Over rdma
+  /// only if both ends use this library.)
   bool half_close = false;
   /// Connection::rebind() and leave() work: connections can move to another loop. (rdma: false,
   /// although they work for connections with option resume at both ends.)
@@ -86,9 +86,9 @@ class AECONN_API ConnectionType {
   /// over tls these are, without option ca, the certificates that the system trusts, whose reading
   /// takes tens of milliseconds. Opens nothing on the network, and needs no device. For a program
   /// that checks its configuration, or whose loop must not wait for files. The type keeps what was
-  /// read until it is destroyed; configure() and Registry::reload_tls() read it again, reload=auto
-  /// the files that are named, and they fail once these cannot be read any more. Throws Error. For
-  /// types of tls it may be called on any thread.
+  /// read until it is destroyed. configure() and Registry::reload_tls() read all these files again,
+  /// reload=auto those that options name; each of them fails once it cannot read them any more.
+  /// Throws Error. For types of tls it may be called on any thread.
   void prepare_client(const Endpoint& endpoint) const;
 
   /// Listens for connections on `endpoint` until the returned listener is destroyed. Throws Error,
@@ -102,7 +102,7 @@ class AECONN_API ConnectionType {
   /// connection, which then owns the socket. The socket becomes non-blocking and close-on-exec and
   /// gets the type's options (nodelay, keepalive, buffers, ...). Throws Error if the type has no
   /// descriptors (Capabilities::descriptor), if a handshake must come first (for tls: adopt the
-  /// socket with the type below and pass that connection to TlsType::wrap()), or if `fd` is not a
+  /// socket with tcp or unix and pass that connection to TlsType::wrap()), or if `fd` is not a
   /// connected stream socket of the type's family; the caller then still owns `fd`.
   [[nodiscard]] ConnectionPtr adopt(ae::EventLoop& loop, int fd) const;
   /// Adopts a listening socket, for example from socket activation (LISTEN_FDS) or a master
@@ -139,7 +139,7 @@ class AECONN_API ConnectionType {
   /// determines it, the device. Throws Error like check().
   std::vector<Capacity> capacity(const Endpoint& endpoint, std::uint64_t connections) const;
 
-  /// Returns the counters that the core keeps for this type's connections on `loop`.
+  /// Returns the counters that the library keeps for this type's connections on `loop`.
   LoopCounters& counters(ae::EventLoop& loop) const;
   /// Returns the type's counters on `loop` by name, beginning with those that every transport has;
   /// kv-server prints them for INFO. Time histograms and failure reasons appear once they have a

@@ -26,11 +26,11 @@ class AECONN_API Error : public std::runtime_error {
  public:
   /// Creates the error with the sentence `text`, whose unprintable characters printable() replaces.
   explicit Error(std::string text) : std::runtime_error(printable(std::move(text))) {}
-  /// Creates the error with the code of its cause, too.
+  /// Creates the error with the sentence `text` and the code `why` of its cause.
   Error(std::error_code why, std::string text) : Error(std::move(text)) { code_ = why; }
   /// The code of the cause: an errno value such as EADDRINUSE, or another category's code. Empty if
-  /// the program's arguments are invalid, such as an unknown option; C and Failure then have
-  /// EINVAL.
+  /// the program's arguments are invalid, such as an unknown option; Failure and the library's C
+  /// functions report EINVAL for such an error.
   const std::error_code& code() const noexcept { return code_; }
 
  private:

@@ -30,9 +30,9 @@ namespace conn { inline namespace AECONN_ABI {
 /// The transport that a Registry creates for a list of schemes.
 class AECONN_API FallbackType final : public Transport {
  public:
-  /// `candidates` are the schemes of the list; of each, only scheme, type and unavailable are set,
-  /// and at least one has a type. `report` is called for connections over another scheme than the
-  /// first; it may be empty, and must outlive this object.
+  /// Creates the transport for a list of schemes. `candidates` are these schemes; of each, only
+  /// scheme, type and unavailable are set, and at least one has a type. `report` is called for
+  /// connections over another scheme than the first; it may be empty, and must outlive this object.
   FallbackType(std::string name, std::vector<Candidate> candidates, const FallbackHandler& report);
 
   std::string_view name() const noexcept override { return name_; }
@@ -59,8 +59,8 @@ class AECONN_API FallbackType final : public Transport {
   /// Creates a connection in state kNone. Its connect() also accepts an endpoint that names only
   /// some of this list's schemes.
   ConnectionPtr create(ae::EventLoop& loop) const override;
-  /// Returns the usual counters, the counter `fallbacks`, and one for each reason for which a
-  /// scheme was skipped, such as fallback_refused.
+  /// Returns the counters that every transport has, the counter `fallbacks`, and one for each
+  /// reason for which a scheme was skipped, such as fallback_refused.
   Statistics statistics(ae::EventLoop& loop) const override;
 
   bool is_over(const ConnectionType& other) const noexcept override;
@@ -74,7 +74,7 @@ class AECONN_API FallbackType final : public Transport {
   std::vector<Capacity> capacity(const Endpoint& endpoint,
                                  std::uint64_t connections) const override;
 
-  /// Returns the schemes of the list, in its order.
+  /// Returns the schemes of this transport's list, in the order of the list.
   const std::vector<Candidate>& candidates() const noexcept { return candidates_; }
   /// Returns the schemes to try for `endpoint`, each with its own endpoint, which has been checked.
   /// Throws Error if one is not valid.

@@ -47,8 +47,8 @@ struct View {
 };
 
 /// Memory from which a device may read, created by ConnectionType::register_memory(). This object
-/// must outlive the release of every send() that names it, and the bytes must outlive this object.
-/// Create, use and destroy it on the thread of one loop.
+/// must exist until Outgoing::release was called for every send() that names it, and the bytes must
+/// outlive this object. Create, use and destroy it on the thread of one loop.
 class AECONN_API Memory {
  public:
   /// Called by transports, not by programs. `of` is the transport whose devices can read the

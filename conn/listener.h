@@ -42,14 +42,14 @@ class AECONN_API Listener {
   /// pause() or resume() have no effect.
   virtual void pause() = 0;
   virtual void resume() = 0;  ///< starts accepting again after pause(); no effect if not paused
-  /// Like pause(), for a pause that ends soon by itself, for example when a queue has room again: a
-  /// graceful stop (conn/stop.h) waits for resume() a while, and does not for that after pause().
+  /// Pauses like pause(), but says that the pause will soon end by itself, for example when a queue
+  /// has room again: a graceful stop (conn/stop.h) then waits a while for resume().
   virtual void hold_back() { pause(); }
   /// Sets a handler that is called for each pending connection beyond max-connections, each failed
   /// TLS handshake, each failed reload of TLS files, and each invalid PROXY header. It is also
-  /// called when clients have to wait because descriptors or memory are missing: once until all
-  /// that wait were accepted. Null removes the handler. The handler may do whatever an accept
-  /// handler may do.
+  /// called when clients have to wait because descriptors or memory are missing: once, and not
+  /// again before all waiting clients were accepted. Null removes the handler. The handler may do
+  /// whatever an accept handler may do.
   virtual void on_refused(const RefusedHandler&) {}
   /// For a list of schemes, returns those schemes for which listening failed, each with the reason;
   /// a program should report them once. Empty for a single scheme.

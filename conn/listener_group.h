@@ -41,7 +41,8 @@ class GroupCore;
 class AECONN_API ListenerGroup final : public Listener {
  public:
   explicit ListenerGroup(std::shared_ptr<GroupCore> core);  ///< called by listen(), not by programs
-  /// Called by listen() for a list of schemes, with one GroupCore for each available scheme.
+  /// Called by listen() for a list of schemes, with one GroupCore, the listener of one scheme on
+  /// all loops, for each available scheme.
   ListenerGroup(const ConnectionType& type, std::vector<std::shared_ptr<GroupCore>> cores,
                 std::vector<Skipped> not_served);
   /// Stops listening, and destroys the accept handlers of all loops. If it runs on the thread of

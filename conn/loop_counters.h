@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// LoopCounters: what the core of conn/ counts for each transport on each loop.
+// LoopCounters: the statistics that the library keeps for each transport on each loop.
 
 #include <cstdint>
 
@@ -21,8 +21,8 @@ struct LoopCounters {
   std::uint64_t open = 0;
   std::uint64_t bytes_read = 0;     ///< number of bytes that the program has read from connections
   std::uint64_t bytes_written = 0;  ///< number of bytes that the program has written to connections
-  /// Writes that accepted fewer bytes than given, or none (EAGAIN). A tls connection and the
-  /// connection of the transport below it are counted separately.
+  /// Number of writes that accepted fewer bytes than given, or none (EAGAIN). A tls connection and
+  /// the connection of the transport below it are counted separately.
   std::uint64_t short_writes = 0;
   /// Number of pending connections that were lost, or were not accepted yet because the process had
   /// no free file descriptors.

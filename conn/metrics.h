@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Writes statistics in Prometheus's text format (version 0.0.4). The program serves the text.
+// Writes statistics in Prometheus's text format (version 0.0.4), for a program that serves them.
 
 #include <cstdint>
 #include <set>
@@ -26,22 +26,22 @@ struct SchemeStatistics {
 /// The value of the HTTP header Content-Type for a response that contains the metrics text.
 inline constexpr std::string_view kMetricsContentType = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Writes each statistic with HELP and TYPE, then one line for each scheme (label `scheme`) and,
-/// for statistics of devices, for each device (label `device`). If a scheme occurs several times,
-/// as with several loops, its values are added; of a statistic of the whole process, which each
-/// loop reports, the largest value is used instead. Counters end in _total and never fall while the
-/// loops live. Times are histograms in seconds: aeconn_connect_seconds_bucket{le="0.001"}, _sum and
-/// _count.
+/// Returns the metrics text of `all`: each statistic with HELP and TYPE, then one line for each
+/// scheme (label `scheme`) and, for statistics of devices, for each device (label `device`). If a
+/// scheme occurs several times, as with several loops, its values are added; of a statistic of the
+/// whole process, which each loop reports, the largest value is used instead. Counters end in
+/// _total and never fall while the loops live. Times are histograms in seconds:
+/// aeconn_connect_seconds_bucket{le="0.001"}, _sum and _count.
 AECONN_API std::string metrics(std::span<const SchemeStatistics> all);
 /// Collects the input of metrics() on `loop`: the statistics of all transports of `registry`, and
 /// of the lists of schemes already in use. To be called on the loop's thread.
 AECONN_API std::vector<SchemeStatistics> scheme_statistics(const Registry& registry,
                                                            ae::EventLoop& loop);
-/// Writes the metrics of all transports of `registry`, and of its lists of schemes, on `loop`. To
-/// be called on the loop's thread.
+/// Returns the metrics text of all transports of `registry`, and of its lists of schemes, on
+/// `loop`. To be called on the loop's thread.
 AECONN_API std::string metrics(const Registry& registry, ae::EventLoop& loop);
-/// Writes the metrics of all transports, summed over `loops`. The statistics of each loop are read
-/// on its own thread, between two handlers; this function waits for them, like
+/// Returns the metrics text of all transports, summed over `loops`. The statistics of each loop are
+/// read on its own thread, between two handlers; this function waits for them, like
 /// ae::Loops::ask_each(). May be called on any thread, also on those of the loops. Throws
 /// ae::LoopError if a loop has ended.
 AECONN_API std::string metrics(const Registry& registry, ae::Loops& loops);
@@ -65,9 +65,10 @@ class AECONN_API MetricsText {
   /// name was already written. A histogram also occupies its name with the endings _bucket, _sum
   /// and _count.
   void begin(std::string_view name, Type type, std::string_view help);
-  /// Adds a histogram. `up_to` has, for each of Histogram::kBounds, the number of values up to that
-  /// bound; `count` is the number of all values and `sum_ns` their sum. Throws like sample(), and
-  /// also throws Error for a label named `le`, which is the label of the bounds.
+  /// Adds a histogram to the metric that begin() started. `up_to` has, for each of
+  /// Histogram::kBounds, the number of values up to that bound; `count` is the number of all values
+  /// and `sum_ns` their sum in nanoseconds. Throws like sample(), and also throws Error for a label
+  /// named `le`, which is the label of the bounds.
   void histogram(const Labels& labels, std::span<const std::uint64_t> up_to, std::uint64_t count,
                  std::uint64_t sum_ns);
   /// Adds one value, with its labels, to the metric that begin() started. Throws Error if begin()

@@ -29,9 +29,10 @@ namespace conn { inline namespace AECONN_ABI {
 /// the new loop's thread.
 ///
 /// Returns false with errno if the connection stays where it is: the errors of rebind(), such as
-/// EOPNOTSUPP and, inside a handler of the connection, EBUSY (post the call); EALREADY if the
-/// connection is on that loop already, EINVAL if there is no such loop, ECANCELED if that loop has
-/// ended. After ECANCELED and ENOMEM the connection may have failed: look at state() and loop().
+/// EOPNOTSUPP and, inside a handler of the connection, EBUSY (call it in a posted function
+/// instead); EALREADY if the connection is on that loop already, EINVAL if there is no such loop,
+/// ECANCELED if that loop has ended. After ECANCELED and ENOMEM the connection may have failed:
+/// check state() and loop().
 ///
 /// A connection that a ListenerGroup has accepted counts for the new loop from its arrival on, so
 /// Spread::fewest() chooses loops for new connections accordingly. The same holds for rebind().

@@ -61,8 +61,9 @@ class AECONN_API Redial {
     /// runs next, with a connection over that scheme.
     bool moved = false;
   };
-  /// To be called with true when the probe was answered, or with false if the connection cannot be
-  /// used. Only the first call has an effect; a call after the time-out Settings::proof has none.
+  /// A function that a probe (Handlers::prove) calls: with true when the probe was answered, or
+  /// with false if the connection cannot be used. Only the first call has an effect; a call after
+  /// the time-out Settings::proof has none.
   using Proved = std::function<void(bool)>;
 
   /// The program's handlers. All run from the loop; each may call any member of the Redial, and may
@@ -109,11 +110,12 @@ class AECONN_API Redial {
     std::uint64_t seed = 0;
   };
 
-  /// Starts the first attempt immediately. The registry and the loop must outlive this object.
-  /// Throws Error for an invalid endpoint. Files that the endpoint names are read by each attempt.
+  /// Creates a Redial and starts its first connection attempt. The registry and the loop must
+  /// outlive this object. Throws Error for an invalid endpoint. Each attempt reads the files that
+  /// the endpoint names.
   Redial(const Registry& registry, ae::EventLoop& loop, Endpoint to, Handlers handlers,
          Settings settings);
-  /// Starts the first attempt like the other constructor, with the default Settings.
+  /// Creates a Redial like the other constructor, with the default Settings.
   Redial(const Registry& registry, ae::EventLoop& loop, Endpoint to, Handlers handlers)
       : Redial(registry, loop, std::move(to), std::move(handlers), Settings()) {}
   /// Closes the connection gracefully, so that written data is still delivered. None of the
@@ -142,8 +144,8 @@ class AECONN_API Redial {
   /// confirm().
   std::uint64_t unconfirmed() const noexcept;
 
-  /// Closes the current connection or attempt, and starts again after a pause. `why` becomes the
-  /// reason of the loss.
+  /// Ends the current connection or attempt, soon, from the loop, and connects again after a pause.
+  /// `why` becomes the reason of the loss. Does nothing if there is no connection or attempt.
   void drop(const std::string& why);
   /// Ends a pause immediately. If another scheme than the preferred one carries the connection,
   /// tries the preferred one immediately.
@@ -219,8 +221,8 @@ class AECONN_API Redial {
   // scheme; null: none.
   std::unique_ptr<Attempt> preferred_;
   ConnectionPtr connection_;
-  // An established connection over the preferred scheme that will replace connection_ as soon as
-  // the peer has confirmed all bytes written to connection_; null: none.
+  // An established connection over the preferred scheme that will replace the one in use
+  // (connection_) once the program has confirmed all bytes written to that one; null: none.
   ConnectionPtr better_;
   std::vector<Skipped> skipped_;
   Failure last_;
@@ -228,8 +230,8 @@ class AECONN_API Redial {
   std::uint64_t written_before_ = 0, confirmed_ = 0;
   ae::TimePoint since_{};
   // Timers: pause_end_ expires at the end of the pause before the next attempt, prefer_again_ when
-  // the preferred scheme is to be tried again, and soon_ when the loop is to carry out drop() or
-  // the move to better_.
+  // the preferred scheme is to be tried again, and soon_ when the loop is to carry out drop() or to
+  // replace the connection by one over the preferred scheme.
   const std::unique_ptr<OneShotTimer> pause_end_, prefer_again_, soon_;
   Counters counters_;
 };

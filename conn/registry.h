@@ -23,7 +23,7 @@ class AECONN_API Registry {
   Registry& operator=(Registry&&) noexcept;  ///< takes over the other registry's transports
   ~Registry();
 
-  /// Adds a transport. Throws Error if the registry already has one of that name.
+  /// Adds a transport, and returns it. Throws Error if the registry already has one of that name.
   ConnectionType& add(std::unique_ptr<Transport> type);
   /// Adds a scheme that this build or machine cannot serve. `reason` says why, as a sentence, for
   /// the error message when the scheme is used.
@@ -49,7 +49,7 @@ class AECONN_API Registry {
   std::vector<const ConnectionType*> types_and_lists() const;
   /// Reads again all files that the TLS transports use, those of their options and those that URLs
   /// of listeners name: call it when certificates have been renewed. The options stay. New
-  /// connections use the new files. A transport that cannot use them keeps what it has; the
+  /// connections use the new files. A transport that cannot use them goes on with the old ones; the
   /// function then throws the first Error, after all transports have been tried. Any thread.
   void reload_tls() const;
   /// Sets a handler that is called when a connection to a list of schemes is established over

@@ -56,7 +56,7 @@ class Spread {
   }
 
   By how() const noexcept { return by_; }  ///< the kind of this rule
-  /// The program's function that by() got; empty: another rule.
+  /// The function that was passed to by(); empty if this rule was made by another function.
   const Pick& pick() const noexcept { return pick_; }
 
  private:

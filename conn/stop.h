@@ -57,8 +57,8 @@ class AECONN_API Stop {
     std::vector<int> signals = {SIGINT, SIGTERM};
     /// Called when the stop begins, before the listeners are destroyed.
     std::function<void()> begins = {};
-    /// If set, called at the end instead of ending the loops, for a program that ends them by other
-    /// means.
+    /// If set, called at the end of the stop instead of ending the loops, for a program that ends
+    /// the loops by other means.
     std::function<void()> ends = {};
   };
   using Left = Stopping::Left;  ///< number of connections and bytes that were aborted
@@ -70,7 +70,8 @@ class AECONN_API Stop {
   explicit Stop(ae::EventLoop& loop) : Stop(loop, Settings()) {}  ///< with the default Settings
   /// Creates a Stop for a server on all loops of a group. The group's first loop controls the stop.
   /// No loop of the group may be ended alone, by its own stop(). At the end the Stop calls
-  /// loops.stop(). Must not be called on the threads of the group; also throws ae::LoopError.
+  /// loops.stop(). Throws ae::LoopError on a thread of the group or if a loop has ended; otherwise
+  /// throws like the constructor for one loop.
   explicit Stop(ae::LoopGroup& loops, Settings settings);
   explicit Stop(ae::LoopGroup& loops) : Stop(loops, Settings()) {}  ///< with the default Settings
   /// Creates a Stop for a server whose sessions are on the loops `serving`. The loop `control`,
@@ -108,8 +109,9 @@ class AECONN_API Stop {
   std::function<AcceptHandler(ae::EventLoop&, std::size_t)> keep(
       std::function<AcceptHandler(ae::EventLoop&, std::size_t)> make);
 
-  /// Has the effect of a signal: begins the stop; once the listeners are destroyed, aborts the
-  /// connections that are left. May be called on any thread, but not in a signal handler.
+  /// Has the effect of a signal: begins the stop, or, if it has begun and the listeners are
+  /// destroyed, aborts the connections that are left. May be called on any thread, but not in a
+  /// signal handler.
   void request();
   Phase phase() const noexcept;  ///< returns the present phase; may be called on any thread
   /// Returns how many connections were aborted, and how many bytes of their output had not left

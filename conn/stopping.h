@@ -31,8 +31,8 @@ class AECONN_API StopWatcher {
   /// exception leaves the loop's run(), like an exception of any handler. If several watchers
   /// throw, only the first exception does so.
   virtual void on_stop() = 0;
-  /// Called before that, when the listeners begin to accept what has arrived. Must call no handler
-  /// of the program.
+  /// Called before on_stop(), when the listeners begin to accept the connections that have arrived.
+  /// Must call no handler of the program.
   virtual void on_accepting() noexcept {}
   void stop_watching() noexcept;  ///< cancels the notification that Stopping::add() requested
 
@@ -49,7 +49,7 @@ class AECONN_API StopWatcher {
 class AECONN_API StopHook final : private StopWatcher {
  public:
   /// Runs `begins` once, on the thread of `loop`, when the server begins to stop; if the stop has
-  /// begun already, later, from a timer that is due. An exception that `begins` throws is treated
+  /// begun already, from a timer that expires at once. An exception that `begins` throws is treated
   /// like one of StopWatcher::on_stop(). Create and destroy this object on that thread, before the
   /// loop ends. Throws std::bad_alloc.
   StopHook(ae::EventLoop& loop, std::function<void()> begins);
@@ -75,11 +75,11 @@ class AECONN_API Stopping final : public ae::LoopLocal {
   /// should then end after the request in progress, even if the next request has already arrived.
   bool hurries() const noexcept { return begun_ && loop_.now() >= hurries_from_; }
   /// Adds a watcher without owning it. It remains added until it is notified or destroyed, and must
-  /// not be in any Stopping yet. If the stop has begun, the watcher is notified later, from a timer
-  /// that is due. Throws std::bad_alloc, but only if the stop has begun.
+  /// not be in any Stopping yet. If the stop has begun, the watcher is notified from a timer that
+  /// expires at once. Throws std::bad_alloc, but only if the stop has begun.
   void add(StopWatcher& watcher);
 
-  // --- for Stop ----------------------------------------------------------------------------------
+  // --- for the class Stop, not for programs ------------------------------------------------------
   /// The result of cut(): how many connections it aborted, and how many bytes of their output had
   /// not left this machine.
   struct Left {
@@ -87,7 +87,7 @@ class AECONN_API Stopping final : public ae::LoopLocal {
     /// Number of bytes in the output of these connections that had not left this machine.
     std::uint64_t bytes = 0;
   };
-  /// Returns whether accept_arrived() is accepting.
+  /// Returns whether accept_arrived() was called, and has not finished or been stopped yet.
   bool accepting() const noexcept { return accept_timer_ != 0; }
   /// Accepts the connections that have arrived on this loop, in several iterations, with the
   /// handlers of their listeners. Then calls `done` once, from the loop; at the latest in the
@@ -102,8 +102,8 @@ class AECONN_API Stopping final : public ae::LoopLocal {
   /// Aborts the served connections that are left. The program's handlers see these connections as
   /// failed.
   Left cut() noexcept;
-  /// Called when the Stop that called begin() is destroyed: begun() is false again, and `drained`
-  /// is not called.
+  /// Ends the stop, when the Stop that called begin() is destroyed: begun() is false again, and
+  /// `drained` is not called.
   void end() noexcept;
   /// Stores an accept handler until forget() is called, or until the loop ends.
   void keep(std::shared_ptr<const AcceptHandler> handler);
@@ -124,10 +124,10 @@ class AECONN_API Stopping final : public ae::LoopLocal {
   std::function<void()> drained_;  // the function passed to begin(); empty once it was called
   ae::TimerId timer_ = 0;          // calls drained_ once no served connection is left; 0: not set
   std::vector<std::shared_ptr<const AcceptHandler>> kept_;
-  std::unique_ptr<End> end_;        // destroys the handlers in kept_ just before the loop ends
-  std::function<void()> accepted_;  // passed to accept_arrived(); empty after the call
+  std::unique_ptr<End> end_;        // destroys the stored accept handlers just before the loop ends
+  std::function<void()> accepted_;  // argument of accept_arrived(); empty once it was called
   ae::TimePoint accept_until_{};    // when accepting ends at the latest
-  ae::TimerId accept_timer_ = 0;    // calls accept_some(); 0: not set
+  ae::TimerId accept_timer_ = 0;    // timer that accepts further connections; 0: not set
 };
 
 }}  // namespace conn
