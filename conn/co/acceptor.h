@@ -46,8 +46,8 @@ class Next final : public Wait {
 /// is full, the acceptor pauses its listener, and further connections stay in the listener's own
 /// backlog. Destroying the acceptor stops listening; a waiting next() then resumes from the loop
 /// with an empty stream. Streams that next() has returned stay open. An acceptor must not be used
-/// after the loop's end. When the server stops (conn/stop.h), the acceptor queues all that are in
-/// the listener's backlog, and calls close() itself.
+/// after the loop's end. When the server stops (conn/stop.h), the acceptor queues all connections
+/// of the listener's backlog, and calls close() itself.
 class Acceptor : private StopWatcher {
  public:
   /// Default maximum number of accepted connections in the queue.
@@ -97,7 +97,8 @@ class Acceptor : private StopWatcher {
     try {
       listener_->resume();
     } catch (const std::bad_alloc&) {
-      // What the queue has no room for stays in the backlog, as before the stop.
+      // There is no memory to resume the listener: connections for which the queue has no room stay
+      // in the listener's backlog.
     }
   }
   void arrived(ConnectionPtr arrival) {
@@ -108,7 +109,8 @@ class Acceptor : private StopWatcher {
     }
     keep([&] { arrivals_.push_back(std::move(arrival)); });
   }
-  /// Takes back a connection whose task was cancelled before it resumed.
+  /// Takes back a connection that was meant for a task in next() which was cancelled before it
+  /// resumed.
   void give_back(ConnectionPtr arrival) noexcept {
     if (!asking_.empty()) {
       static_cast<detail::Next&>(asking_.wake_first()).arrival_ = std::move(arrival);
@@ -116,8 +118,8 @@ class Acceptor : private StopWatcher {
     }
     keep([&] { arrivals_.push_front(std::move(arrival)); });
   }
-  /// Runs `push`, which adds a connection to arrivals_. If there is no memory for that, the caller
-  /// closes the connection.
+  /// Runs `push`, which adds a connection to the queue. If there is no memory for that, the caller,
+  /// which still owns the connection, closes it.
   template <class Push>
   void keep(const Push& push) noexcept {
     try {

@@ -92,8 +92,8 @@ class Event {
 
 /// Counts members and wakes waiting tasks when none is left, so that a group of tasks can be
 /// awaited. A task that takes a Member as a parameter is counted until its frame is destroyed,
-/// whether it returned, threw or was cancelled. Members may outlive the group; the other rules of
-/// Event apply.
+/// whether it returned, threw or was cancelled. Members may outlive the group. Otherwise the rules
+/// of class Event about the thread, the lifetime and waiting apply to a WaitGroup, too.
 class WaitGroup {
  public:
   class Member;

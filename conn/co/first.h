@@ -88,7 +88,7 @@ class Contest : public OfLibrary, public Node {
     if (!begins && Resumption::put_off(self, &go_on)) return Waiter();
     if (!begins && !self.waiter_.would_wait()) return self.waiter_;
     self.let_go(self);
-    // The waiter belongs to another first(), which defers the resumption.
+    // The awaiter is an outer first() or when_all(), which decides when its own awaiter is resumed.
     if (!begins) return self.waiter_;
     Resumption::let_go_below(self);
     return Waiter();
@@ -176,7 +176,7 @@ class First : public Contest, private Watched {
     ((I != winner_ ? std::get<I>(operations_).reset() : void()), ...);
     return value_from<0>();
   }
-  /// Returns the value of operation I, or of a later one if that has ended first.
+  /// Returns the value of the operation that ended first, which is operation I or a later one.
   template <std::size_t I>
   Value value_from() {
     if constexpr (I + 1 < sizeof...(Operations))

@@ -57,8 +57,8 @@ class Operation : public OfLibrary {
   }
 
  protected:
-  /// `limit`: time-out. `nothing`: whether there are no bytes to move, so that the operation
-  /// completes at once.
+  /// `limit`: time-out of the operation. `nothing`: whether there are no bytes to move, so that the
+  /// operation completes at once.
   Operation(Lane& lane, ae::Duration limit, bool nothing = false) noexcept
       : lane_(&lane), limit_(limit), nothing_(nothing) {}
   virtual inline ~Operation();
@@ -103,7 +103,7 @@ class Operation : public OfLibrary {
   Waiter waiter_;
   bool waiting_ = false;
   // True if data has been found, but stays in the connection until the coroutine resumes. The
-  // operation remains the waiting operation of its lane until then.
+  // operation remains the waiting operation of its Lane until then.
   bool late_ = false;
   const bool nothing_;
 };
@@ -143,8 +143,8 @@ class Lane {
     if (waiting_ != nullptr) return std::errc::device_or_resource_busy;
     return connection_ != nullptr ? std::errc() : std::errc::not_connected;
   }
-  /// Makes `operation` wait in this lane. Returns std::errc(), or the reason why the operation
-  /// cannot wait.
+  /// Makes `operation` wait until the connection is ready, or its time-out expires. Returns
+  /// std::errc(), or the reason why the operation cannot wait.
   std::errc enter(Operation& operation) noexcept {
     if (const std::errc why = refusal(); why != std::errc()) return why;
     at_once_ = 0;
@@ -191,8 +191,8 @@ class Lane {
 
  private:
   static constexpr unsigned kAtOnce = 64;
-  // The first two tries are made without checking whether the iteration has time left: one for a
-  // response, and one to look for the next request.
+  // Number of tries in a row that are made without checking whether the loop's iteration has time
+  // left: usually one that writes a response, and one that reads the next request.
   static constexpr unsigned kUnasked = 2;
 
   bool has_time() const noexcept {
@@ -200,9 +200,9 @@ class Lane {
     return loop == nullptr || loop->has_time();
   }
 
-  /// Says whether the lane still exists after it has resumed a coroutine, which may destroy the
-  /// lane. A Watch is a local variable of the function that resumes the coroutine. Watches are
-  /// nested: the resumed coroutine may run a nested iteration of the loop, in which the lane
+  /// Says whether the Lane still exists after it has resumed a coroutine, which may destroy the
+  /// Lane. A Watch is a local variable of the function that resumes the coroutine. Watches are
+  /// nested: the resumed coroutine may run a nested iteration of the loop, in which the Lane
   /// resumes another coroutine.
   struct Watch {
     explicit Watch(Lane& watched) noexcept
@@ -237,7 +237,8 @@ class Lane {
         connection_->set_write_handler(nullptr);
       }
     } catch (const std::bad_alloc&) {
-      // There is no memory to tell the Carrier. The handler is removed nevertheless.
+      // There is no memory for the Carrier to stop watching for this event. The handler is removed
+      // nevertheless.
     }
   }
 
@@ -319,7 +320,7 @@ class Lane {
 
 inline bool Operation::await_ready() {
   error_ = lane_->refusal();
-  if (nothing_) {  // an operation without bytes completes even while another one waits in the lane
+  if (nothing_) {  // an operation without bytes completes even if another one waits
     if (error_ == std::errc::device_or_resource_busy) error_ = std::errc();
     return true;
   }

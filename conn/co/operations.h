@@ -119,8 +119,9 @@ class ReadLine final : public Operation {
     if (size_ != 0 && buffer_[size_ - 1] == '\r') --size_;
     return true;
   }
-  /// Drops the carriage return that follows the full buffer if a newline follows that. Otherwise it
-  /// belongs to the text, for which the buffer is too short.
+  /// Called if the buffer is full and the next unread byte is a carriage return. If a newline
+  /// follows, drops both; otherwise the line is too long for the buffer (EMSGSIZE). Returns whether
+  /// the operation has ended; if not, the byte after the carriage return has not arrived yet.
   bool look_behind_return() {
     const View view = connection().peek(2);
     if (view.size == 0) return failed(errno == 0 ? ENODATA : errno);
@@ -198,8 +199,8 @@ class NextRequest final : public Peek, private StopWatcher {
   }
 
  private:
-  /// The time for which a session still waits for a request when the server begins to stop, because
-  /// a request may be on its way.
+  /// The time for which next_request() still waits when the server begins to stop, because a
+  /// request may be on its way.
   static constexpr ae::Duration kLastLook = std::chrono::milliseconds(1);
 
   static bool begun(const Stopping* stopping) noexcept {

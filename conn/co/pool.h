@@ -57,7 +57,7 @@ class Pool {
     /// same happens, and the exception leaves the loop's run(). Without this function a connection
     /// is free as soon as it is established.
     std::function<Task<bool>(Stream&)> prepare;
-    /// Settings of the Redial of each connection.
+    /// Settings of the Redial that opens one connection, and opens it again when it is lost.
     Redial::Settings redial;
   };
 
@@ -73,7 +73,7 @@ class Pool {
   inline ~Pool();
 
   /// Waits for a connection and returns it as a Lease. If the time-out expires first, returns a
-  /// Lease without a connection, and with failure().
+  /// Lease without a connection, whose failure() says why.
   [[nodiscard]] inline Acquire acquire(ae::Duration limit = kNoLimit) noexcept;
   /// Returns the number of connections: free, leased, or being opened.
   inline std::size_t size() const noexcept;
@@ -178,8 +178,8 @@ struct PoolCore : std::enable_shared_from_this<PoolCore> {
     idle.reserve(slots.size() + 1);
     slots.push_back(std::make_unique<PoolSlot>(*this, slots.size()));
   }
-  /// Opens another connection if more tasks wait than connections are being opened; `more` tasks
-  /// are about to wait.
+  /// Opens another connection if more tasks wait than connections are being opened. Counts `more`
+  /// tasks, which are about to wait, as waiting.
   void grow_for(std::size_t more) {
     if (slots.size() >= settings.most) return;
     const auto coming = std::count_if(slots.begin(), slots.end(),
@@ -195,8 +195,8 @@ struct PoolCore : std::enable_shared_from_this<PoolCore> {
   void opened(PoolSlot& slot) {
     if (!settings.prepare) return available(slot);
     Task<> task = prepare(shared_from_this(), Pool::Lease(slot, slot.redial.take()));
-    // If there is no memory for the task's frame, the task is empty: its parameters, and the lease
-    // among them, have been destroyed, so the Redial connects again.
+    // If there is no memory for the task's frame, the task is empty. Its parameters have been
+    // destroyed, among them the lease: that closes the connection, and the Redial connects again.
     if (!task.done()) slot.preparing.spawn(std::move(task));
   }
   static Task<> prepare(std::shared_ptr<const PoolCore> core, Pool::Lease lease) {

@@ -45,7 +45,7 @@ struct Node {
 /// call.
 class Resumption {
  public:
-  /// `node`: the node that is being resumed; null: the coroutine does not belong to this library.
+  /// Begins a resumption of `node`; null: the coroutine does not belong to this library.
   explicit Resumption(Node* node) noexcept
       : node_(node), around_(std::exchange(innermost_, this)) {}
   Resumption(const Resumption&) = delete;
@@ -87,8 +87,8 @@ class Resumption {
       if (each->is_below(node)) return true;
     return false;
   }
-  /// If runs(node), returns true and calls `act` once `node` no longer runs; all other operations
-  /// that wait below `node` are cancelled at once. Otherwise returns false.
+  /// If `node` is running, returns true, cancels at once all operations that wait below `node` in
+  /// the tree of awaiters, and calls `act` once `node` no longer runs. Otherwise returns false.
   static bool put_off(Node& node, void (*act)(Node&)) noexcept {
     bool found = false;
     for (Resumption* each = innermost_; each != nullptr; each = each->around_) {
@@ -118,10 +118,10 @@ class Resumption {
     innermost_ = around_;
     if (look_) go_up();
   }
-  // Runs the deferred action of the highest node above this resumption that has one and no longer
-  // runs; the action also disposes of the nodes below. If a higher node with a deferred action is
-  // still running because of another resumption, cancels the operations that began to wait below
-  // that node after its action was deferred.
+  // Runs the deferred action (Node::due) of the highest node that has one and no longer runs, among
+  // the resumed node and those that await it; the action also disposes of the nodes below. If a
+  // higher node with a deferred action is still running because of another resumption, cancels the
+  // operations that began to wait below that node after its action was deferred.
   void go_up() noexcept {
     Node* highest = nullptr;
     Node* kept = nullptr;
@@ -162,8 +162,8 @@ class Waiter {
   /// that is running, see Resumption::begin().
   void begin() const { Resumption(node_).begin(handle_); }
 
-  /// Returns whether a resumption now would be deferred. Only a handle that belongs to a Link can
-  /// be deferred.
+  /// Returns whether a resumption now would be deferred, as Link::would_wait() says. False if the
+  /// handle belongs to a coroutine and not to a Link.
   inline bool would_wait() const noexcept;
 
   std::coroutine_handle<> handle() const noexcept { return handle_; }
@@ -182,8 +182,8 @@ class Waiter {
 /// way.
 class Link {
  public:
-  /// `resumed` is called when this link is resumed. It returns the coroutine to continue with, or
-  /// an empty Waiter.
+  /// Makes a link that calls `resumed` when it is resumed. `resumed` returns the coroutine to
+  /// continue with, or an empty Waiter.
   explicit Link(Waiter (*resumed)(Link&) noexcept) noexcept : next_(resumed) {}
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
@@ -204,8 +204,8 @@ class Link {
       if (Resumption::runs(*each)) return true;
     return false;
   }
-  /// Called when this link is resumed. Returns the coroutine to continue with, following further
-  /// links; an empty Waiter if there is none.
+  /// Called when this link is resumed: calls its function, and those of further links that this
+  /// leads to. Returns the coroutine to continue with; an empty Waiter if there is none.
   Waiter next() noexcept {
     for (Link* link = this;;) {
       const Waiter waiter = link->next_(*link);

@@ -15,9 +15,8 @@ namespace conn { inline namespace AECONN_ABI { namespace co {
 
 namespace detail {
 
-/// A number of permits. Waiting tasks get permits that are returned, in the order in which they
-/// began to wait. A task that was woken has its permit already, before it resumes, so no other task
-/// can take it.
+/// A number of permits, and the tasks that wait for one. A permit that is given back goes to the
+/// task that has waited longest; that task has it before it resumes, so no other task can take it.
 class Permits {
  public:
   Permits(ae::EventLoop& loop, std::size_t free) : waits_(loop), free_(free) {}
@@ -43,7 +42,7 @@ class Permits {
   std::size_t free_;
 };
 
-/// A wait for a permit. Its destructor returns the permit if it was received and not used.
+/// A wait for a permit. Its destructor gives the permit back if it was received and not used.
 class PermitWait : public Wait {
  public:
   PermitWait(PermitWait&&) = default;
@@ -90,7 +89,7 @@ class Semaphore {
 
   /// Waits for a permit and returns it. Returns an empty Permit if the time-out expires first.
   [[nodiscard]] inline Acquire acquire(ae::Duration limit = kNoLimit) noexcept;
-  /// Returns a permit without waiting; an empty one if there is none.
+  /// Returns a permit without waiting; an empty Permit if none is free.
   [[nodiscard]] inline Permit try_acquire() noexcept;
   /// Returns the number of permits that no task holds now.
   std::size_t available() const noexcept { return permits_->free(); }
@@ -99,13 +98,13 @@ class Semaphore {
   std::shared_ptr<detail::Permits> permits_;
 };
 
-/// One permit of a Semaphore, or none. Destroying it returns the permit, so that a task which is
+/// One permit of a Semaphore, or none. Destroying it gives the permit back, so that a task which is
 /// cancelled keeps none.
 class [[nodiscard]] Semaphore::Permit {
  public:
   Permit() noexcept = default;          ///< makes an object without a permit
   Permit(Permit&&) noexcept = default;  ///< moves the permit; the moved-from object has none
-  /// Takes over the permit of `other`. Returns the permit that this object had before.
+  /// Takes over the permit of `other`. Gives back the permit that this object had before.
   Permit& operator=(Permit&& other) noexcept {
     Permit(std::move(other)).permits_.swap(permits_);
     return *this;
@@ -113,7 +112,7 @@ class [[nodiscard]] Semaphore::Permit {
   ~Permit() { release(); }
   /// Returns whether there is a permit.
   explicit operator bool() const noexcept { return permits_ != nullptr; }
-  /// Returns the permit now, if there is one. The task that has waited longest gets it.
+  /// Gives the permit back now, if there is one. The task that has waited longest gets it.
   void release() noexcept {
     if (const auto permits = std::exchange(permits_, nullptr)) permits->give();
   }
@@ -147,7 +146,8 @@ class Semaphore::Acquire final : public detail::PermitWait {
   }
 
  private:
-  // Keeps the permits until this wait has left their list, even if the semaphore is destroyed.
+  // Keeps the Permits object, with the list that this wait is in, even if the semaphore is
+  // destroyed.
   std::shared_ptr<detail::Permits> permits_;
 };
 

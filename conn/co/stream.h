@@ -43,8 +43,9 @@ class Stream {
         writer_(detail::Lane::Direction::kWrite, connection_.get(), at_once_) {}
   /// Takes the connection out of `other`, as other.release() does, and takes over its idle limit.
   Stream(Stream&& other) noexcept : Stream(other.release()) { idle_limit_ = other.idle_limit_; }
-  /// Closes the previous connection, as the destructor does. Operations that wait for it, and those
-  /// that wait for the connection of `other`, fail with ECANCELED.
+  /// Closes the connection that this stream had, as the destructor does, and takes over the
+  /// connection and the idle limit of `other`. Operations that wait for one of the two connections
+  /// fail with ECANCELED.
   Stream& operator=(Stream&& other) noexcept {
     if (this == &other) return *this;
     reader_.leave_connection();
@@ -130,9 +131,10 @@ class Stream {
   Connection& operator*() const noexcept { return *connection_; }
   /// Returns whether this stream has a connection, in any state.
   explicit operator bool() const noexcept { return connection_ != nullptr; }
-  /// Returns the connection, without handlers. An operation that waits for the connection fails
-  /// with ECANCELED in the loop's next iteration; the same happens when the stream is destroyed. If
-  /// there is no memory for that, the operation waits until it is cancelled.
+  /// Takes the connection out of this stream, which is then empty, and returns it without handlers.
+  /// An operation that waits for the connection fails with ECANCELED in the loop's next iteration;
+  /// the same happens when the stream is destroyed. If there is no memory for that, the operation
+  /// waits until it is cancelled.
   [[nodiscard]] ConnectionPtr release() noexcept {
     reader_.leave_connection();
     writer_.leave_connection();

@@ -26,7 +26,7 @@ namespace detail {
 /// space of a value popped from a queue is free for other tasks at once.
 class Gathering : public OfLibrary, public Node {
  protected:
-  /// Given to one of the operations as the coroutine to resume.
+  /// Given to one of the operations as the coroutine to resume, to learn that it has ended.
   struct Entry : Link {
     Entry() noexcept : Link(&Gathering::ended) {}
     Gathering* owner = nullptr;
@@ -57,7 +57,8 @@ class Gathering : public OfLibrary, public Node {
     Entry& entry = static_cast<Entry&>(link);
     Gathering& self = *entry.owner;
     self.complete(entry);
-    // While operations are being started, the awaiting coroutine has not suspended yet.
+    // While operations are being started, the awaiting coroutine has not suspended yet, so it is
+    // not resumed.
     return self.missing_ == 0 && self.begins_ == kNone ? self.waiter_ : Waiter();
   }
 };
