@@ -40,7 +40,7 @@ std::vector<Endpoint> AcceptorBase::endpoints() const {
   if (port_) all = port_->endpoints();
   for (Endpoint& endpoint : all) {
     endpoint.scheme = type_.name();
-    endpoint.options = {};  // the options of the port alone would be incomplete
+    endpoint.options = {};  // cleared: the port has only a part of the listener's options
   }
   return all;
 }
@@ -73,8 +73,9 @@ void AcceptorBase::resume() {
   set_listening(true);
 }
 
-/// Has run_ready() called if pending or established connections wait. Does nothing while the
-/// acceptor is paused or one of its handlers runs: this function is called again after that.
+/// Arranges that the loop calls run_ready() if pending or established connections wait. Does
+/// nothing while the acceptor is paused or one of its handlers runs: this function is called again
+/// after that.
 void AcceptorBase::go_on() noexcept {
   if (!stopped_ && !busy() && !(done_.empty() && arrivals_.empty())) run_soon();
 }
@@ -82,7 +83,7 @@ void AcceptorBase::go_on() noexcept {
 std::size_t AcceptorBase::run_ready() {
   const Then then{*this};
   std::size_t begun = 0, handed = 0;
-  // busy() is true if this is a nested iteration of the loop, run by one of the handlers.
+  // busy() is also true in a nested iteration of the loop that one of the handlers runs.
   while (!stopped_ && !busy()) {
     if (begun + handed != 0 && !loop_.has_time()) break;
     if (!done_.empty() && handed < batch_) {
@@ -100,7 +101,8 @@ std::size_t AcceptorBase::run_ready() {
   return begun + handed;
 }
 
-/// What waits is passed to the accept handler by run_ready(), in each iteration.
+/// Accepts nothing itself: run_ready() passes waiting connections to the accept handler in each
+/// iteration. Returns kWaits if connections wait, unless the program has paused the listener.
 ArrivalSource::Left AcceptorBase::accept_arrived() {
   if (stopped_ || (paused_ && !held_)) return Left::kNothing;
   return done_.empty() && arrivals_.empty() ? Left::kNothing : Left::kWaits;
@@ -121,7 +123,7 @@ void AcceptorBase::refused(const Failure& why) {
   refused_.tell(why);
 }
 
-// --- pending connections -------------------------------------------------------------------------
+// --- pending connections: their set-up has not begun ---------------------------------------------
 
 void AcceptorBase::arrive(PendingConnectionPtr arrival) {
   if (stopped_ || busy() || !arrivals_.empty()) return arrive_later(std::move(arrival));

@@ -38,35 +38,39 @@ class AECONN_API AcceptorBase : public ae::Deferred,
   /// this object. Throws std::bad_alloc.
   AcceptorBase(const ConnectionType& type, ReadyList& ready, unsigned batch,
                AcceptHandler accepted);
-  /// Sets option max-connections, for a listener of one loop. Throws std::bad_alloc.
+  /// Limits the number of connections to `most` (option max-connections), for a listener of one
+  /// loop. Throws std::bad_alloc.
   void limit(std::uint64_t most) { quota_.emplace(most); }
   /// Takes ownership of the listener on the port from which the connections come.
   void listen_on(ListenerPtr port) { port_ = std::move(port); }
-  /// Ends everything that is not established yet; no handler runs afterwards. The end of the loop
-  /// does the same. Must be called before this object is destroyed; AcceptorPtr does so.
+  /// Stops accepting, and closes all connections that the accept handler has not received; no
+  /// handler runs afterwards. The end of the loop does the same. Must be called before this object
+  /// is destroyed; AcceptorPtr does so.
   void stop() noexcept { stop(false); }
   bool stopped() const noexcept { return stopped_; }  ///< returns whether stop() was called
 
   const ConnectionType& type() const noexcept { return type_; }  ///< transport of the connections
-  /// The loop; not to be called after stop().
+  /// Returns the loop on which this object accepts; not to be called after stop().
   ae::EventLoop& loop() const noexcept { return loop_; }
   /// Returns the addresses on which this object listens.
   virtual std::vector<Endpoint> endpoints() const;
-  void pause();      ///< see Listener::pause()
-  void hold_back();  ///< see Listener::hold_back()
-  void resume();     ///< see Listener::resume()
+  void pause();      ///< stops accepting until resume(), see Listener::pause()
+  void hold_back();  ///< stops accepting for a short time, see Listener::hold_back()
+  void resume();     ///< starts accepting again, see Listener::resume()
   /// Sets the program's handler for refused connections, see Listener::on_refused().
   void on_refused(const RefusedHandler& handler) { refused_.set(handler); }
   /// Runs the handler for refused connections.
   void refused(const Failure& why);
-  virtual void count_rejected() noexcept {}  ///< see LoopAcceptor::count_rejected()
+  /// Counts a connection that was refused or lost elsewhere, see LoopAcceptor::count_rejected().
+  virtual void count_rejected() noexcept {}
   /// Begins the set-up of a pending connection; if a handler runs or this object is paused, queues
   /// the connection until later. The program's handlers may run inside this call.
   void arrive(PendingConnectionPtr arrival);
   /// Queues a pending connection, whose set-up begins in the loop's next iteration. No handler runs
   /// inside this call.
   void arrive_later(PendingConnectionPtr arrival);
-  PendingConnectionPtr give_back() noexcept;  ///< see LoopAcceptor::give_back()
+  /// Removes and returns the oldest queued pending connection; null if there is none.
+  PendingConnectionPtr give_back() noexcept;
 
  protected:
   /// Begins the set-up of a pending connection, which already counts in the quota. The set-up must
@@ -85,9 +89,9 @@ class AECONN_API AcceptorBase : public ae::Deferred,
   /// Runs the accept handler with an established connection. If the handler must not run now,
   /// queues the connection; if there is no memory for that, closes the connection and calls lost().
   void hand_over(ConnectionPtr connection);
-  /// Counts a pending connection that was lost before the accept handler got it.
+  /// Counts a pending connection as lost: the accept handler does not get it.
   void lost() noexcept { ++counters_.accept_errors; }
-  /// Has run_ready() called in the next iteration.
+  /// Arranges that the loop calls run_ready() in its next iteration.
   void run_soon() noexcept { ready_.push(*this); }
   /// Returns whether the program's handlers must not run now.
   bool busy() const noexcept { return paused_ || accepted_.running() || refused_.running(); }
@@ -99,7 +103,7 @@ class AECONN_API AcceptorBase : public ae::Deferred,
   Listener* port() const noexcept { return port_.get(); }
 
  private:
-  struct Then {  // calls go_on() at the end of a scope, even if a handler throws
+  struct Then {  // queues what still waits at the end of a scope, even if a handler throws
     AcceptorBase& acceptor;
     ~Then() { acceptor.go_on(); }
   };
@@ -122,7 +126,7 @@ class AECONN_API AcceptorBase : public ae::Deferred,
   // Established connections that wait for the accept handler.
   std::deque<ConnectionPtr> done_;
   bool paused_ = false, stopped_ = false;
-  bool held_ = false;  // true if hold_back() has paused it
+  bool held_ = false;  // true if this object is paused by hold_back() and not by pause()
 };
 
 /// Stops an acceptor, and destroys it once none of its handlers is executing.
@@ -134,7 +138,8 @@ struct AECONN_API StopAcceptor {
 template <class A = AcceptorBase>
 using AcceptorPtr = std::unique_ptr<A, StopAcceptor>;
 
-/// The listener, or the acceptor of one loop, that an AcceptorBase works for.
+/// The Listener object of a program, or of one loop of a listener group. An AcceptorBase does its
+/// work.
 class AECONN_API AcceptingListener : public LoopAcceptor {
  public:
   /// Takes ownership of `acceptor`, which does the work.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// ArrivalSource: what a graceful stop asks to accept the connections that have arrived before
-// listening ends.
+// ArrivalSource: an object that accepts connections. When a server stops, it is asked to accept the
+// connections that have arrived before listening ends.
 
 #include <cstdint>
 
@@ -9,24 +9,26 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// An object that accepts connections on one loop. ConnectionSet lists those of its loop.
+/// An object that accepts connections on one loop. The ConnectionSet of the loop has a list of
+/// them.
 class AECONN_API ArrivalSource {
  public:
   ArrivalSource() = default;
   ArrivalSource(const ArrivalSource&) = delete;
   ArrivalSource& operator=(const ArrivalSource&) = delete;
-  /// What is left after accept_arrived().
+  /// Says what accept_arrived() has left to accept.
   enum class Left : std::uint8_t {
-    kNothing,  ///< all that have arrived are accepted, or the listener is paused
-    kWaits,    ///< something else has to happen first, such as a queue that gets room
-    kMore,     ///< the next iteration can accept more
+    kNothing,  ///< all connections that have arrived are accepted, or the listener is paused
+    kWaits,    ///< more have arrived, but something must happen first: a queue must get room
+    kMore,     ///< more have arrived, which the next iteration can accept
   };
-  /// Called when a stop begins to accept: sets how many connections are accepted at most.
+  /// Called when a server that stops begins to accept what has arrived. May set a limit on the
+  /// number of connections that accept_arrived() accepts in all; the default sets none.
   virtual void begin_accepting() noexcept {}
-  /// Accepts connections that have arrived, as many as one iteration of the loop may. Handlers of
-  /// the program may run, may destroy this object, and may throw.
+  /// Accepts connections that have arrived, up to the limit for one iteration of the loop. Handlers
+  /// of the program may run, may destroy this object, and may throw.
   virtual Left accept_arrived() = 0;
-  /// Takes this object from the list, as the destructor does.
+  /// Removes this object from the list of its ConnectionSet, as the destructor does.
   void leave_list() noexcept {
     if (link_ == nullptr) return;
     *link_ = next_;
@@ -41,7 +43,8 @@ class AECONN_API ArrivalSource {
   friend class ConnectionSet;
   ArrivalSource* next_ = nullptr;
   ArrivalSource** link_ = nullptr;
-  std::uint64_t round_ = 0;  // the last call of ConnectionSet::accept_arrived() that asked it
+  // Number of the last call of ConnectionSet::accept_arrived() that asked this object.
+  std::uint64_t round_ = 0;
 };
 
 }}  // namespace conn

@@ -13,8 +13,8 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-/// Returns the path of a connection whose Carrier describes none, "tcp 10.0.0.2:50400 >
-/// 10.0.0.1:6379": the type and both addresses.
+/// Returns the text of ConnectionFacts::path() for a connection whose Carrier provides none: the
+/// type and both addresses, "tcp 10.0.0.2:50400 > 10.0.0.1:6379".
 std::string usual_path(const Carrier& carrier) {
   std::string line(carrier.type().name());
   const CarrierFacts& facts = carrier.facts();
@@ -32,8 +32,8 @@ std::string usual_path(const Carrier& carrier) {
 
 void ConnectionBase::take_over(CarrierHost& other) noexcept {
   auto& from = static_cast<ConnectionBase&>(other);
-  // The state changes before counters_ does, so that the connection counts as established for the
-  // type that created it.
+  // The state changes before the connection gets other counters, so that it counts as established
+  // for the type that created it.
   move_to(State::kConnected);
   exchange_carriers(from);
   place_ = std::move(from.place_);
@@ -106,7 +106,8 @@ void ConnectionBase::count_close() noexcept {
 
 // --- results of reads and writes -----------------------------------------------------------------
 
-/// The part of finish_read() for a read that returned no bytes. Returns `n`.
+/// The part of finish_read() for a read that returned no bytes: records the end of the stream, or
+/// that the failure was reported. Returns `n`.
 ssize_t ConnectionBase::read_nothing(ssize_t n) noexcept {
   if (n == 0) {
     peer_gone();
@@ -119,7 +120,8 @@ ssize_t ConnectionBase::read_nothing(ssize_t n) noexcept {
   return n;
 }
 
-/// The part of finish_write() for a write that did not accept all bytes. Returns `n`.
+/// The part of finish_write() for a write that did not accept all bytes: counts that, or records
+/// that the failure was reported. Returns `n`.
 ssize_t ConnectionBase::wrote_less(ssize_t n) noexcept {
   if (n > 0) {
     count_written(static_cast<std::size_t>(n));

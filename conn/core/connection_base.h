@@ -2,7 +2,7 @@
 #pragma once
 // ConnectionBase: the parts that a program's connection and the connection below a layer (such as
 // TLS) have in common: the counters of their transport on the loop, the results of reads and
-// writes, and the change of the Carrier.
+// writes, and the exchange of the Carrier, which moves the bytes.
 
 #include <cstddef>
 #include <cstdint>
@@ -37,7 +37,8 @@ class AECONN_API ConnectionBase : public CarrierHost {
  protected:
   using CarrierHost::CarrierHost;
 
-  /// Called by take_over() on both hosts, after they have exchanged their Carriers.
+  /// Called by take_over() on both hosts, after they have exchanged their Carriers; an override
+  /// adapts what depends on the Carrier.
   virtual void carrier_changed() noexcept {}
   /// Returns the Origin that set_origin() stored; null: it was not called.
   virtual const Origin* origin() const noexcept = 0;
@@ -54,18 +55,19 @@ class AECONN_API ConnectionBase : public CarrierHost {
   inline void count_read(std::size_t size) noexcept;
   inline void count_written(std::size_t size) noexcept;
 
-  // Both functions record the result `n` of a read or write of the Carrier: how many bytes it
-  // moved, and whether the program has learned of the end or of a failure. They return `n`.
+  // finish_read() and finish_write() record the result `n` of a read or write of the Carrier: how
+  // many bytes it moved, and whether the program has learned of the end or of a failure. They
+  // return `n`.
   inline ssize_t finish_read(ssize_t n) noexcept;
   inline ssize_t finish_write(ssize_t n, std::size_t asked) noexcept;
-  void refused_write() noexcept;  ///< to be called when a write has failed with EAGAIN
+  void refused_write() noexcept;  ///< counts a write that has failed with EAGAIN
 
   /// Connects like Carrier::connect_blocking(), and fails the connection if the deadline passes.
   /// Returns false with errno if the connection was not established.
   bool wait_to_connect(const Endpoint& to, ae::TimePoint deadline);
 
-  /// Calls `handler`, and records whether the handler ran in vain, without reading or writing
-  /// anything.
+  /// Calls a read handler (`reads` is true) or a write handler, and records whether it ran in vain,
+  /// without reading or writing anything.
   template <class Run>
   [[gnu::always_inline]] void run_watched(bool reads, Run&& handler) {
     const std::uint64_t before = reads ? bytes_read_ : bytes_written_;

@@ -20,8 +20,8 @@ class AECONN_API ConnectionBlock {
   static ConnectionBlock& of_carrier(void* carrier) noexcept;
   void* core() noexcept;
   void* carrier() noexcept;
-  /// To be called once for the connection and once for the Carrier, when destroyed; the second call
-  /// frees the memory.
+  /// Records that the connection, or the Carrier, was destroyed. To be called once for each of the
+  /// two; the second call frees the memory.
   void part_gone() noexcept;
 
  private:

@@ -145,7 +145,8 @@ void ConnectionCore::cut(const Failure& why) noexcept {
     carrier_->abandon();
     return release();
   }
-  // in_place_ discards its output here, and later, from the loop, closes the Carrier.
+  // The program has closed the connection: in_place_ discards the pending output, and closes the
+  // Carrier later, from the loop.
   if (given_up()) {
     if (in_place_ != nullptr) in_place_->drop(why.code);
     return;
@@ -257,8 +258,9 @@ CarrierHost::Alive ConnectionCore::run_write_handler() {
   return run(on_write_, false);
 }
 
-/// Called after a read or write handler was replaced. Informs the Carrier and the in-place state,
-/// which run the handlers. If the Carrier cannot watch for the event, removes the handler.
+/// Called after a read or write handler was replaced. Informs the Carrier and the InPlace object
+/// (data read ahead, pending output), which run the handlers. If the Carrier cannot watch for the
+/// event, removes the handler.
 void ConnectionCore::handler_changed(Slot& slot, bool& flag) {
   if (events_wanted()) {
     try {
@@ -273,8 +275,8 @@ void ConnectionCore::handler_changed(Slot& slot, bool& flag) {
 
 // --- sending and shutting down -------------------------------------------------------------------
 
-/// Returns whether write() may call the Carrier now. Output of earlier commit() and send() calls
-/// must be passed to the Carrier first, to keep the order; otherwise returns false with errno.
+/// Passes output of earlier commit() and send() calls to the Carrier, to keep the order. Returns
+/// whether write() may call the Carrier now; if not, sets errno.
 bool ConnectionCore::may_send() noexcept {
   if (reserved_ != 0) {
     errno = EBUSY;

@@ -30,14 +30,14 @@ struct DropCloseWatch {
 };
 class PathWatch;
 void unqueue(PathWatch& watch) noexcept;
-void drop(PathWatch& watch) noexcept;  // calls watch.drop()
+void drop(PathWatch& watch) noexcept;  // calls watch.drop(): removes the path handler
 bool take_waiting(PathWatch& watch) noexcept;
 struct DropPathWatch {
   void operator()(PathWatch* watch) const noexcept;
 };
 class ConnectionCore;
 class IdleWatch;
-// Calls IdleWatch::follow(connection).
+// Calls IdleWatch::follow(connection): starts or stops watching for option idle-timeout.
 void follow_idle(ConnectionCore& connection) noexcept;
 struct DropIdleWatch {
   void operator()(IdleWatch* watch) const noexcept;
@@ -139,7 +139,7 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
   using ConnectionBase::wait_to_connect;
 
   /// Stores `handler` in `slot`, replacing the previous handler. `flag` is the member of wanted_
-  /// that says whether this slot has a handler.
+  /// (the events that the Carrier must watch for) that says whether this slot has a handler.
   void put(Slot& slot, bool& flag, Handler handler = nullptr) {
     flag = static_cast<bool>(handler);
     slot.set(std::move(handler));

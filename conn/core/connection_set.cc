@@ -58,7 +58,8 @@ std::size_t output_here(const ConnectionCore& connection) noexcept {
 
 }  // namespace
 
-/// The list of ConnectionSet::ready(). As a source of the loop it rests while the list is empty.
+/// The list of due handlers that ConnectionSet::ready() returns. While it is empty, the loop does
+/// not ask it for work (ae::Source::rest()).
 class ReadyHandlers final : public ReadyList {
  public:
   explicit ReadyHandlers(ae::EventLoop& loop) : ReadyList(loop) { loop.add_source(*this); }
@@ -152,7 +153,7 @@ ArrivalSource::Left ConnectionSet::accept_arrived() {
     }
     each->round_ = round_;
     left = std::max(left, each->accept_arrived());
-    each = sources_;  // handlers may have removed any of them
+    each = sources_;  // from the start: handlers may have removed any source
   }
   return left;
 }
@@ -181,7 +182,7 @@ void ConnectionSet::after_fork() noexcept {
       try {
         each->carrier_->interest_changed();
         // There is no memory to change the events that the Carrier watches for. It keeps watching
-        // for the old ones, which then find no output to send.
+        // for the old events; when one occurs, no output is left to send.
       } catch (const std::exception&) {
       }
     }
@@ -205,8 +206,8 @@ void ConnectionSet::cut_served(const Failure& why, std::size_t& connections,
 
 void ConnectionSet::abandon(const ConnectionType& type) noexcept {
   loop_ends();
-  // Data is sent first: layers need the transport below, whose per-loop state may be destroyed
-  // soon.
+  // Pending data is sent first: a layer such as TLS needs the transport below it, whose per-loop
+  // state may be destroyed soon.
   drain();
   for (auto& [each, kind] : kinds_) {
     // A type without connections may already have been destroyed, so it is not accessed.
@@ -239,8 +240,8 @@ bool ConnectionSet::drain(ConnectionCore& connection, ae::TimePoint began,
 void ConnectionSet::drain() noexcept {
   if (std::exchange(drained_, true)) return;
   // No connection is destroyed during this loop: no handler runs, and released connections wait in
-  // the event loop's list of deferred objects. Data that a closed layer has handed to the
-  // connection below is found there in the next round.
+  // the event loop's list of deferred objects. Data that a closed layer (TLS) has handed to the
+  // connection below it is found there in the next round.
   const ae::TimePoint began = Clock::now();
   const auto for_each = [this](const auto& call) {
     for (const auto& [type, kind] : kinds_)

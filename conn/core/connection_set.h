@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// ConnectionSet: the state of conn/ for one loop. It lists the loop's connections, so that they can
-// be closed when the loop is destroyed, and has the counters of each transport. Used by the core
-// and by transports; host programs do not need it.
+// ConnectionSet: what the connection layer (folder conn/) keeps for one loop. It lists the loop's
+// connections, so that they can be closed when the loop is destroyed, and has the counters of each
+// transport. Used by the core and by transports; host programs do not need it.
 
 #include <cstddef>
 #include <cstdint>
@@ -48,7 +48,7 @@ class AECONN_API LoopEndWatcher {
   LoopEndWatcher** link_ = nullptr;
 };
 
-/// The state that conn/ keeps for one event loop, which creates and owns it. To be used on the
+/// The connection layer's state for one event loop, which owns this object. To be used on the
 /// loop's thread.
 class AECONN_API ConnectionSet final : public ae::LoopLocal {
  public:
@@ -75,11 +75,11 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   /// Adds an object that accepts connections on this loop, without owning it, until it leaves the
   /// list or is destroyed. It must not be in any list.
   void add(ArrivalSource& source) noexcept;
-  /// Calls ArrivalSource::accept_arrived() once for each source of the list, the latest first.
-  /// Returns the highest of their results; kWaits if it is called in a handler that another call of
-  /// it runs. Throws the exceptions of accept handlers.
+  /// Calls accept_arrived() once for each ArrivalSource of the list, beginning with the one added
+  /// last. Returns the highest of their results; kWaits if a handler that this function runs calls
+  /// it again. Throws the exceptions of accept handlers.
   ArrivalSource::Left accept_arrived();
-  /// Calls ArrivalSource::begin_accepting() for each source of the list.
+  /// Calls begin_accepting() of each ArrivalSource of the list.
   void begin_accepting() noexcept;
   /// Called when the loop ends: sends the output that write() has accepted, and blocks for at most
   /// the time of option end-linger. Serves all connections of all types together, except those that
@@ -115,7 +115,7 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
 
   /// Calls drain(), then ends the connections of `type`, and those that may use Carriers of `type`
   /// (Transport::is_over()), as the end of the loop does. For a transport whose per-loop state may
-  /// be destroyed before this set: the loop destroys its locals in reverse order of creation.
+  /// be destroyed before this set: the loop destroys such objects in reverse order of creation.
   void abandon(const ConnectionType& type) noexcept;
 
  private:
@@ -129,8 +129,8 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   /// Ends all connections of one type, because the event loop ends. Returns false if there were
   /// none.
   static bool abandon(Kind& kind) noexcept;
-  /// Returns the loop's pool for in-place reading and sending. Creates the pool on first use, and
-  /// may then throw std::bad_alloc.
+  /// Returns the loop's pool of InPlace objects, which contain data read ahead and pending output.
+  /// Creates the pool on first use, and may then throw std::bad_alloc.
   InPlacePool& in_place(ae::EventLoop& loop);
   /// Returns the list of ready(loop); null if that list has not been created yet.
   ReadyList* ready() noexcept;
@@ -151,7 +151,7 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   std::map<const ConnectionType*, Kind> kinds_;
   ArrivalSource* sources_ = nullptr;
   std::uint64_t round_ = 0;  // number of calls of accept_arrived()
-  bool accepting_ = false;   // whether accept_arrived() is on the stack
+  bool accepting_ = false;   // whether accept_arrived() is executing
 };
 
 }}  // namespace conn

@@ -42,7 +42,7 @@ SkipReason kind_of(const std::error_code& code) noexcept {
       return SkipReason::kUnreachable;
     case ECONNREFUSED:
       return SkipReason::kRefused;
-    case ENOENT:  // the file of a Unix socket does not exist, unless its category is another one
+    case ENOENT:  // as an errno value, it means that a Unix socket's file does not exist
       return own ? SkipReason::kRefused : SkipReason::kOther;
     case ETIMEDOUT:
       return SkipReason::kTimedOut;

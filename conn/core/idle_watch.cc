@@ -12,8 +12,8 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-/// Number of steps in one idle-timeout. The connection fails when this many steps in a row have
-/// seen no byte: after idle-timeout without a byte, or at the latest one step later.
+/// Number of steps in one idle-timeout. The connection fails when no byte was read or written in
+/// this many steps in a row: after idle-timeout without a byte, or at the latest one step later.
 constexpr unsigned kSteps = 4;
 
 Failure silence(const Carrier& carrier, ae::Duration time) {
@@ -45,8 +45,8 @@ std::uint64_t IdleWatch::bytes() const noexcept {
   return connection_.bytes_read_ + connection_.bytes_written_;
 }
 
-/// Called at the end of each step. Fails the connection after kSteps steps in a row without a byte.
-/// Returns the time until the end of the next step.
+/// Called at the end of each step, kSteps times per idle-timeout. Fails the connection after kSteps
+/// steps in a row without a byte. Returns the time until the end of the next step.
 ae::Duration IdleWatch::look() {
   const std::uint64_t now = bytes();
   if (now != std::exchange(seen_, now))

@@ -10,7 +10,7 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-// --- InPlacePool ---------------------------------------------------------------------------------
+// --- InPlacePool: the unused InPlace objects of one loop -----------------------------------------
 
 InPlacePool::InPlacePool(ae::EventLoop& loop) : loop_(loop) {
   idle_.reserve(kKept);

@@ -42,14 +42,14 @@ class InPlace {
   /// Returns a chunk to the loop's pool, or frees it if there is no pool.
   void put(Chunk* chunk) noexcept;
 
-  /// To be called after the read or write handler was set or removed. Queues the handlers that this
-  /// object runs.
+  /// To be called after the read or write handler was set or removed. Queues those handlers that
+  /// this object runs, if they are due.
   void handler_changed() noexcept {
     read_ahead.queue();
     queue_refusing();
   }
 
-  // --- sending: outbox.cc ------------------------------------------------------------------------
+  // --- sending, implemented in outbox.cc ---------------------------------------------------------
   std::span<std::byte> reserve(std::size_t size) noexcept { return output_.reserve(size); }
   void commit(std::size_t size) noexcept;
   bool send(const Outgoing& bytes) noexcept;
@@ -62,7 +62,7 @@ class InPlace {
   /// Passes pending output to the Carrier. Returns true if the Carrier accepts even more, so that a
   /// write would not fail with EAGAIN.
   bool has_room();
-  /// Reports that the Carrier no longer needs the oldest `count` of the segments that
+  /// Reports that the Carrier no longer needs the oldest `count` of the output segments that
   /// Carrier::send() has taken.
   void references_done(std::size_t count, std::error_code error) noexcept;
   /// Discards all output that the Carrier has not taken. The release functions of this output get
@@ -77,7 +77,8 @@ class InPlace {
     queue_refusing();
   }
   bool shutdown_due() const noexcept { return shutdown_due_; }
-  /// Called by close(). Returns true if pending output must be sent before the Carrier is closed.
+  /// Called by close(): sends pending output, as far as the Carrier accepts it. Returns true if
+  /// some is left, which must be sent before the Carrier is closed.
   bool begin_drain() noexcept;
 
   // --- reading and sending -----------------------------------------------------------------------
@@ -129,7 +130,7 @@ class InPlace {
 };
 
 /// The InPlace objects and memory chunks of one loop, for reuse. Owned by the loop's ConnectionSet.
-/// As a source of the loop it rests while no connection is in its lists.
+/// While no connection is in its lists, the loop does not ask it for work (ae::Source::rest()).
 class InPlacePool final : public ae::Source {
  public:
   explicit InPlacePool(ae::EventLoop& loop);
@@ -156,8 +157,8 @@ class InPlacePool final : public ae::Source {
   ae::EventLoop& loop_;
   ChunkPool chunks_;
   ReadyList ready_{loop_, *this}, sending_{loop_, *this};
-  // InPlace objects that no connection uses. Capacity for kKept of them is reserved at
-  // construction.
+  // InPlace objects that no connection uses, at most kKept. The constructor reserves memory for so
+  // many pointers.
   std::vector<std::unique_ptr<InPlace>> idle_;
 };
 

@@ -19,7 +19,8 @@ bool Connection::rebind(ae::EventLoop& loop) { return ConnectionCore::of(*this).
 
 bool Connection::leave() { return ConnectionCore::of(*this).move(nullptr); }
 
-// Completes leave(). After rebind() a function posted to the new loop completes the move instead.
+// Completes the move that leave() has begun. After rebind() a function that was posted to the new
+// loop completes the move instead.
 bool Connection::join(ae::EventLoop& loop) {
   ConnectionCore& c = ConnectionCore::of(*this);
   if (c.given_up() || !c.moves() || c.loop_ != nullptr) {
@@ -43,8 +44,9 @@ bool ConnectionCore::move(ae::EventLoop* to) {
     return false;
   }
   if (to == loop_) return true;
-  // While a handler runs, the new loop's thread must not use the slot that contains the handler. A
-  // connect handler that is due would have to run before the other handlers on the new loop.
+  // A connection does not move while one of its handlers runs, because the new loop's thread must
+  // not use the slot that contains the handler; nor while a connect handler is due, because that
+  // has to run before the other handlers.
   if (state_ == State::kConnecting || state_ == State::kAccepting || running_ != 0 || moves() ||
       reserved_ != 0 || connect_due()) {
     errno = EBUSY;
@@ -80,14 +82,14 @@ bool ConnectionCore::move(ae::EventLoop* to) {
 void ConnectionCore::arrive(ae::EventLoop& loop) noexcept {
   // A posted function that has not run yet must do nothing.
   rare_->moving->connection = nullptr;
-  // A posted function that has called arrive() owns another reference to the Moving object; join()
-  // does not use the object.
+  // If a posted function has called arrive(), it owns another reference to the Moving object, which
+  // therefore still exists when arrive() returns. join() does not use the object.
   rare_->moving.reset();
   enter_loop(loop);
   try {
     set_ = &ConnectionSet::of(loop);
-    // This comes before all calls that may throw, because abandon(), which the catch block below
-    // calls, decreases the count again.
+    // Counts the connection as served before all calls that may throw, because abandon(), which the
+    // catch block below calls, decreases that count again.
     if (served_) set_->enter_served();
     if (in_place_ != nullptr) in_place_->arrive(set_->in_place(loop));
     if (close_watch_ || (rare_ && rare_->path)) (void)set_->ready(loop);

@@ -112,7 +112,8 @@ ssize_t Connection::sync_write(const void* buffer, std::size_t size, ae::Duratio
       return -1;
     }
   }
-  // Output of earlier commit() and send() calls; there is none if this call has written bytes.
+  // False if output of earlier commit() and send() calls could not be passed to the Carrier in
+  // time. If this call has written bytes, there is no such output left.
   bool flushed = true;
   while (flushed && c.in_place_ != nullptr && c.in_place_->waits() && !c.in_place_->flush()) {
     flushed = !Interruption::ends() && deadline.wait_again();

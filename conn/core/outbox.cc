@@ -51,9 +51,9 @@ bool InPlace::send(const Outgoing& bytes) noexcept {
 
 // --- passing output to the Carrier ---------------------------------------------------------------
 
-/// Offers the next segment to the Carrier without copying it. Returns true if the Carrier took it,
-/// or refused it for good, so that it will be written instead; false if the Carrier takes nothing
-/// now.
+/// Offers the next segment of output to the Carrier without copying it. Returns true if the Carrier
+/// took it, or refused it for good, so that it will be written instead; false if the Carrier takes
+/// nothing now.
 bool InPlace::offer_reference() {
   const Outgoing bytes = output_.offer();
   if (bytes.bytes.empty()) {
@@ -134,8 +134,9 @@ void InPlace::ask_carrier(bool for_an_event) {
   }
 }
 
-/// Disables the write handler while all segments are in use, even if the Carrier accepts data: a
-/// segment that was passed to the Carrier stays in use until the Carrier no longer needs it.
+/// Disables the write handler while the queue of output segments is full, even if the Carrier
+/// accepts data: a segment that was passed to the Carrier stays in the queue until the Carrier no
+/// longer needs it.
 void InPlace::look_at_room() {
   const bool is_full = output_.full() && connection_->state_ == State::kConnected;
   if (is_full == connection_->wanted_.full) return;
@@ -169,8 +170,8 @@ void InPlace::queue_sending() noexcept {
   if (pool_ != nullptr) pool_->sending().push(sending_);
 }
 
-/// Schedules the calls of the release functions of finished segments. They are called from the
-/// event loop, which does not sleep until then.
+/// Schedules the calls of the release functions of output that the Carrier no longer needs. They
+/// are called from the event loop, which does not sleep until then.
 void InPlace::queue_telling() noexcept {
   const bool to_tell = output_.has_release();
   const bool to_close = connection_->given_up() && !connection_->closing() && !waits();
@@ -178,8 +179,9 @@ void InPlace::queue_telling() noexcept {
   if (connection_->wanted_.full) look_at_room();
 }
 
-/// Calls the release functions of finished segments, in the order of the segments. Called from the
-/// event loop, and when the connection ends.
+/// Calls the release functions that the program passed to send(), for output that the Carrier no
+/// longer needs, in the order of the calls of send(). Called from the event loop, and when the
+/// connection ends.
 void InPlace::tell() noexcept {
   const Busy busy(busy_);
   while (output_.has_release()) {
@@ -211,7 +213,7 @@ std::size_t InPlace::run_telling() {
 }
 
 /// While shutdown() waits until pending output was sent, write() fails with EPIPE. Queues the write
-/// handler so that the program learns that, because a Carrier without room calls no handler.
+/// handler so that the program learns that, because a Carrier that accepts no data does not run it.
 void InPlace::queue_refusing() noexcept {
   if (pool_ == nullptr) return;
   if (connection_->wanted_.write && shutdown_due_)

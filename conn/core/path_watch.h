@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// PathWatch: a connection's path handler. It runs from a list of the loop after the path to the
-// peer was lost, and after another path was found. It is allocated on demand, since most
-// connections have none.
+// PathWatch: a connection's path handler. It runs from a list of the loop after the connection has
+// lost its path (network route and devices), and after another path was found. It is allocated on
+// demand, since most connections have none.
 
 #include <utility>
 

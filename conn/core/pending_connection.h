@@ -39,8 +39,8 @@ class AECONN_API PendingConnection {
   /// Counts this connection in the listener's quota (option max-connections). The transport passes
   /// it on to the connection with CarrierHost::occupy().
   Quota::Place place;
-  /// Counts this connection among those that wait for their loop, until it is destroyed; null: not
-  /// counted.
+  /// While this object exists, the connection counts among those that wait for their loop; null: it
+  /// is not counted.
   std::shared_ptr<const void> slot;
 };
 /// Owns a pending connection; destroying it refuses the peer.
@@ -70,8 +70,8 @@ class AECONN_API LoopAcceptor : public Listener {
   /// instead. Called on the loop's thread. If there is no memory for the set-up, the connection is
   /// counted as lost. Throws the exceptions of an accept handler.
   virtual void arrive(PendingConnectionPtr arrival) = 0;
-  /// Called when the loop is about to end. Returns one of the pending connections whose set-up has
-  /// not begun; null if there are no more.
+  /// Called when the loop is about to end. Removes and returns one of the pending connections whose
+  /// set-up has not begun; null if there are no more.
   virtual PendingConnectionPtr give_back() noexcept = 0;
   /// Runs the handler of on_refused() for a pending connection that the port listener has refused.
   /// Called at a point where handlers may run.

@@ -72,46 +72,48 @@ class PendingOutput {
   /// Stops using the chunk in which reserve() returns buffers. A reserved buffer that was not
   /// committed must not be used any more.
   void stop_filling() noexcept;
-  /// Queues memory of the program. `by_reference`: whether the Carrier may send it without copying,
-  /// so that it is offered first. Returns false if all segments are in use.
+  /// Queues memory of the program as output. `by_reference`: whether the Carrier may send it
+  /// without copying, so that it is offered first. Returns false if the queue is full.
   bool push(const Outgoing& bytes, bool by_reference) noexcept;
 
   // --- passing output to the Carrier -------------------------------------------------------------
-  /// Returns whether the next segment is to be offered to the Carrier without copying. offer() then
-  /// returns it.
+  /// Returns whether the next output segment is to be offered to the Carrier without copying.
+  /// offer() then returns that segment.
   bool next_is_reference() const noexcept { return at(next_).stage == Stage::kWaiting; }
   Outgoing offer() const noexcept;
-  /// Records that the Carrier has taken `size` bytes of the segment from offer(), which it reads
-  /// from the program's memory.
+  /// Records that the Carrier has taken `size` bytes of the output segment that offer() returned,
+  /// and reads them from the program's memory.
   void lent(std::size_t size) noexcept;
-  /// Records that the Carrier cannot send the segment from offer() without copying it.
+  /// Records that the Carrier cannot send the output segment from offer() unless it copies the
+  /// bytes.
   void refused() noexcept { at(next_).stage = Stage::kRefused; }
-  /// Stores the segments that are to be written together in `vectors`, an array of kSegments
+  /// Stores the output segments that are to be written together in `vectors`, an array of kSegments
   /// elements. Returns the number of segments stored.
   int gather(iovec* vectors) const noexcept;
-  /// Records that the Carrier accepted `size` bytes of the segments from gather().
+  /// Records that the Carrier accepted `size` bytes of the output segments that gather() stored.
   void written(std::size_t size) noexcept;
 
   // --- output that is no longer needed -----------------------------------------------------------
-  /// Records that the Carrier no longer needs the oldest `count` segments that were lent to it.
+  /// Records that the Carrier no longer needs the oldest `count` output segments that it has taken
+  /// (see lent()). `error`: the reason if they were not sent.
   void given_back(std::size_t count, std::error_code error) noexcept;
-  /// Discards the segments that were not passed to the Carrier. A segment that the Carrier has
-  /// taken in part ends when the Carrier no longer needs it.
+  /// Discards the output segments that were not passed to the Carrier. A segment that the Carrier
+  /// has taken in part ends when the Carrier no longer needs it.
   void drop(std::error_code error) noexcept;
-  /// Ends all segments, including those whose memory the Carrier uses.
+  /// Ends all output segments, including those whose memory the Carrier uses.
   void end(std::error_code error) noexcept;
-  /// Returns whether there is a finished segment with a release function, which take_release()
-  /// would return.
+  /// Returns whether there is a finished output segment with a release function, which
+  /// take_release() would return.
   bool has_release() noexcept;
-  /// Removes the oldest segment, which is finished, and returns its release function.
+  /// Removes the oldest output segment, which is finished, and returns its release function.
   Release take_release() noexcept;
 
  private:
   enum class Stage : std::uint8_t {
-    kWaiting,  ///< the segment is to be offered to the Carrier without copying
-    kRefused,  ///< the segment is to be written with the Carrier's writev()
-    kLent,     ///< the Carrier has taken the segment, and still reads the program's memory
-    kDone,     ///< the segment is no longer needed: its release function is due
+    kWaiting,  ///< the output segment is to be offered to the Carrier without copying
+    kRefused,  ///< the output segment is to be written with the Carrier's writev()
+    kLent,     ///< the Carrier has taken the output segment, and still reads its memory
+    kDone,     ///< the output segment is no longer needed: its release function is due
   };
   struct Segment {
     const std::byte* data = nullptr;
@@ -123,7 +125,7 @@ class PendingOutput {
     const Memory* memory = nullptr;
     std::error_code error;
     Stage stage = Stage::kWaiting;
-    bool begun = false;  // whether the Carrier has taken a part of the segment
+    bool begun = false;  // whether the Carrier has taken a part of this output segment
   };
 
   Segment& at(std::size_t index) noexcept { return segments_[index % kSegments]; }
@@ -136,12 +138,12 @@ class PendingOutput {
   bool reserved_ = false;     // whether a buffer that reserve() returned was not committed yet
   std::size_t held_ = 0;      // number of copied bytes that wait to be sent
   std::array<Segment, kSegments> segments_;
-  // Indexes into segments_, modulo its size. first_: the oldest segment whose release function was
-  // not called yet. next_: the first segment that was not passed to the Carrier completely. last_:
-  // the first unused element.
+  // Indexes into the array of output segments, modulo its size. first_: the oldest segment whose
+  // release function was not called yet. next_: the first segment that was not passed to the
+  // Carrier completely. last_: the first unused element.
   std::size_t first_ = 0, next_ = 0, last_ = 0;
-  // Number of segments that the Carrier returned inside Carrier::send(), before lent() was called
-  // for them.
+  // Number of output segments that the Carrier returned inside Carrier::send(), before lent() was
+  // called for them.
   std::size_t given_back_early_ = 0;
 };
 

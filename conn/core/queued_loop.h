@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// QueuedLoop: what a transport keeps for one loop if its Carriers are QueuedCarriers.
+// QueuedLoop: what a transport keeps for one loop if its Carriers are QueuedCarriers, which compute
+// when they are readable or writable.
 
 #include <memory>
 #include <variant>
@@ -20,8 +21,8 @@ namespace conn { inline namespace AECONN_ABI {
 template <class Own = std::monostate>
 class QueuedLoop final : public ae::LoopLocal {
  public:
-  /// Returns the object of `its_type` for `its_loop`. Creates it on first use, and may then throw
-  /// std::bad_alloc.
+  /// Returns the QueuedLoop of `its_type` for `its_loop`. Creates it on first use, and may then
+  /// throw std::bad_alloc.
   static QueuedLoop& of(const ConnectionType& its_type, ae::EventLoop& its_loop) {
     ConnectionSet& its_set = ConnectionSet::of(its_loop);  // created first, so destroyed last
     std::unique_ptr<ae::LoopLocal>& slot = its_loop.local(&its_type);
@@ -37,7 +38,7 @@ class QueuedLoop final : public ae::LoopLocal {
   const ConnectionType& type;  ///< the transport
   ae::EventLoop& loop;         ///< the loop that owns this object
   ConnectionSet& set;          ///< the loop's connections of all types
-  ReadyList ready{loop};       ///< the list for the Carriers; the loop serves it
+  ReadyList ready{loop};       ///< the Carriers with handlers that are due; the loop runs them
   Own own;                     ///< the transport's other state for the loop
 
  private:

@@ -22,8 +22,8 @@ class Refusals {
   void set(const RefusedHandler& handler) { handler_.set(handler); }
   /// Removes the handler, and drops the refusals that wait for it.
   void clear() { (void)take(); }
-  /// Like clear(), but returns the handler, so that the caller can choose when to destroy it: its
-  /// destructor may run any code.
+  /// Removes the handler, drops the refusals that wait for it, and returns the handler, so that the
+  /// caller can choose when to destroy it: its destructor may run any code.
   [[nodiscard]] RefusedHandler take() {
     waiting_.clear();
     return handler_.take();

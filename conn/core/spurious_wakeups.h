@@ -18,18 +18,19 @@ namespace conn { inline namespace AECONN_ABI {
 /// anything.
 class SpuriousWakeups {
  public:
-  /// To be called before a read or write handler of the connection runs.
+  /// To be called before a read or write handler of the connection runs. Forgets which calls have
+  /// failed with EAGAIN.
   void begin() noexcept {
     if (bits_ > kRows) [[unlikely]]
       bits_ &= kRows;
   }
-  /// To be called when a read (`reading` is true) or a write (false) has failed with EAGAIN.
+  /// Records that a read (`reading` is true) or a write (false) has failed with EAGAIN.
   void refused(bool reading) noexcept { bits_ |= reading ? kReadRefused : kWriteRefused; }
   /// Returns whether look() must be called after the handler has run.
   bool worth_a_look() const noexcept { return bits_ != 0; }
-  /// To be called after a handler has run. `moved`: whether the read handler (`reading` is true)
-  /// has read, or the write handler (false) has written, any bytes. Returns the number of
-  /// consecutive runs in vain.
+  /// To be called after a handler has run: counts whether it ran in vain. `moved`: whether the read
+  /// handler (`reading` is true) has read, or the write handler (false) has written, any bytes.
+  /// Returns the number of consecutive runs in vain.
   unsigned look(bool reading, bool moved) noexcept {
     const unsigned shift = reading ? 0 : 3;
     const bool refused = (bits_ & (reading ? kReadRefused : kWriteRefused)) != 0;

@@ -5,7 +5,7 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-// --- what programs call --------------------------------------------------------------------------
+// --- functions of ConnectionType, which programs call --------------------------------------------
 
 std::string_view ConnectionType::name() const noexcept { return Transport::of(*this).name(); }
 
@@ -77,7 +77,7 @@ Statistics ConnectionType::statistics(ae::EventLoop& loop) const {
   return Transport::of(*this).statistics(loop);
 }
 
-// --- defaults ------------------------------------------------------------------------------------
+// --- default implementations of virtual functions ------------------------------------------------
 
 const OptionRow* Transport::find_option(std::string_view key) const noexcept {
   const OptionTable* const table = option_table();

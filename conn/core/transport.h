@@ -44,12 +44,14 @@ class AECONN_API Transport : public ConnectionType {
   // --- what a transport may implement ------------------------------------------------------------
   /// Returns the table of the transport's options; null: it has none.
   virtual const OptionTable* option_table() const noexcept { return nullptr; }
-  /// Returns an option of the transport or of a type below it; null: none. The default searches
-  /// option_table().
+  /// Returns the description of the option named `key`, of this transport or of a type below it;
+  /// null: there is none. The default searches option_table().
   virtual const OptionRow* find_option(std::string_view key) const noexcept;
-  /// Reads the files of a listener; see ConnectionType::prepare(). The default calls check().
+  /// Checks `endpoint`, and reads the files that a listener on it needs, such as certificates; see
+  /// ConnectionType::prepare(). The default calls check().
   virtual void prepare(const Endpoint& endpoint) const;
-  /// Reads the files of a client; see ConnectionType::prepare_client(). The default calls check().
+  /// Checks `endpoint`, and reads the files that a client's connections to it need; see
+  /// ConnectionType::prepare_client(). The default calls check().
   virtual void prepare_client(const Endpoint& endpoint) const;
   /// Reads all TLS files again; see Registry::reload_tls(). The default does nothing.
   virtual void reload_tls() {}
@@ -72,10 +74,10 @@ class AECONN_API Transport : public ConnectionType {
   virtual bool has_pending_data(ae::EventLoop&) const { return false; }
   /// Runs handlers that are due on the loop; returns how many ran.
   virtual std::size_t process_pending_data(ae::EventLoop&) const { return 0; }
-  /// Frees what the transport keeps for reuse on one loop.
+  /// Frees unused resources that the transport keeps on one loop for reuse.
   virtual void cleanup(ae::EventLoop&) const {}
   /// Returns the limits on the number of connections; see ConnectionType::capacity(). The default
-  /// returns the limit of descriptors, if a connection has one.
+  /// returns the limit of descriptors, if each connection uses a descriptor.
   virtual std::vector<Capacity> capacity(const Endpoint& endpoint, std::uint64_t connections) const;
   /// Returns the names and values of the counters on one loop. The default returns those in
   /// counters(); an override appends its own.
