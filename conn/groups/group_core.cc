@@ -24,9 +24,9 @@ Failure nobody_listens(const std::exception& error) noexcept {
 
 }  // namespace
 
-/// Counts one connection against option max-connections while this object exists. Also counts the
-/// connection for the loop that it belongs to (GroupPart::open), also after it has moved to another
-/// loop.
+/// Counts one connection against option max-connections while this object exists. Also counts it
+/// for the loop that it belongs to at present (GroupPart::open), since a connection can move to
+/// another loop.
 struct GroupCore::Place final : Quota::Slot {
   explicit Place(std::shared_ptr<GroupCore> its_core) : core(std::move(its_core)) {}
   ~Place() override {
@@ -40,7 +40,7 @@ struct GroupCore::Place final : Quota::Slot {
   }
   void moved_to(const ae::EventLoop& loop) const noexcept override { give_to(core->part_of(loop)); }
   const std::shared_ptr<GroupCore> core;
-  // The part of the loop that has the connection or will get it; null: none.
+  // The GroupPart of the loop that has the connection or will get it; null: none.
   mutable GroupPart* part = nullptr;
 };
 
@@ -114,8 +114,8 @@ void GroupCore::open_ports(const OpenPort& open_port) {
       const std::lock_guard lock(mutex_);
       endpoints_ = std::move(endpoints);
     }
-    // Called when descriptors or memory are missing (with Spread::kernel by the port of each loop),
-    // and for an error in what is read before the connection, such as a PROXY header.
+    // The handler runs when descriptors or memory are missing (with Spread::kernel by the port of
+    // each loop), and for an error in bytes read before the set-up, such as a PROXY header.
     port_listener->on_refused([this, one, &part](const Failure& why) {
       const std::shared_ptr<GroupCore> self = shared_from_this();
       GroupPart& at = one ? *gate_at_ : part;
@@ -224,7 +224,7 @@ GroupPart* GroupCore::send(GroupPart& from, PendingConnectionPtr arrival, Choice
 
 // Passes a pending connection to another loop. Returns true if the other loop has it. Returns false
 // with `arrival` unchanged if the other loop has ended, and false with a null `arrival` if the
-// connection was refused. All memory is allocated before the handoff, because after that the
+// connection was refused. All memory is allocated before the call of pass(), because after that the
 // connection belongs to the other thread.
 bool GroupCore::pass_to(GroupPart& from, GroupPart& to, PendingConnectionPtr& arrival) {
   auto held = std::make_shared<PendingConnectionPtr>();
@@ -246,14 +246,15 @@ bool GroupCore::pass_to(GroupPart& from, GroupPart& to, PendingConnectionPtr& ar
 }
 
 void GroupCore::deliver(GroupPart& at, PendingConnectionPtr arrival, bool paused) {
-  // Pauses the acceptor here, because the function that set_paused() has posted may run later.
+  // Pauses the loop's acceptor here, because the function that set_paused() has posted to the loop
+  // may run later.
   if (paused) at.receiver->pause();
   at.receiver->arrive(std::move(arrival));
 }
 
-// Takes over a connection that another loop has posted. If the group was closed meanwhile, the
-// connection is still delivered, as long as this loop has not left the group. If this loop is being
-// destroyed, which also runs the posted functions, the connection is passed to another loop.
+// Takes over a pending connection that another loop has posted. If the group was closed meanwhile,
+// the connection is still delivered, as long as this loop has not left the group. If this loop is
+// being destroyed, which also runs the posted functions, the connection is passed to another loop.
 void GroupCore::arrived(GroupPart& at, PendingConnectionPtr arrival) {
   if (at.receiver && at.poster.open()) return deliver(at, std::move(arrival), paused_);
   if (closed_) return;
@@ -267,7 +268,7 @@ void GroupCore::send_on(GroupPart& from, PendingConnectionPtr arrival) {
   (void)send(from, std::move(arrival), Choice::kAgain);
 }
 
-// Returns the part of `loop`; null if that loop is not in the group, or has ended.
+// Returns this group's GroupPart for `loop`; null if that loop is not in the group, or has ended.
 GroupPart* GroupCore::part_of(const ae::EventLoop& loop) const noexcept {
   for (const auto& part : parts_)
     if (part->loop == &loop && !part->ended) return part.get();
@@ -322,7 +323,7 @@ void GroupCore::let_in(GroupPart& part) noexcept {
   (void)post_surely([&] { return run_on(at, resume), true; });
 }
 
-// --- running functions on every loop -------------------------------------------------------------
+// --- running functions on the loops of the group -------------------------------------------------
 
 void GroupCore::run_on(GroupPart& part, const std::function<void(GroupPart&)>& fn) {
   if (part.ended) return;
@@ -421,9 +422,9 @@ void GroupCore::move_gate(GroupPart& from) noexcept {
   gate_has_arrived();
 }
 
-// Posts the port listener from `from` to `to`. Returns false if the loop of `to` has ended; the
-// port listener then stays where it is. Also returns false if the port listener cannot move; it is
-// then destroyed.
+// Passes the port listener from the loop of `from` to the loop of `to`, by posting it. Returns
+// false if the loop of `to` has ended; the port listener then stays where it is. Also returns false
+// if the port listener cannot move; it is then destroyed.
 bool GroupCore::hand_gate(GroupPart& from, GroupPart& to, std::size_t failures) noexcept {
   if (!from.port_listener->leave(to.handoff.get())) {
     from.port_listener.reset();
@@ -463,7 +464,7 @@ void GroupCore::take_port_listener(GroupPart& part, PortListenerPtr port_listene
     part.ended = true;
     move_gate(part);
     if (!part.port_listener) return;
-    // The group was closed, or this is a child of fork(), so move_gate() did nothing.
+    // The group was closed, or this is a child of fork(): move_gate() has not moved the listener.
     part.port_listener.reset();
     return gate_has_arrived();
   }
@@ -482,8 +483,8 @@ void GroupCore::take_port_listener(GroupPart& part, PortListenerPtr port_listene
   } catch (const std::exception& error) {
     why = nobody_listens(error);
   }
-  // Passes the port listener to the next loop, until one can listen or 2 * parts_.size() attempts
-  // failed.
+  // The port listener cannot listen on this loop: passes it to the next loop, until one can listen
+  // or 2 * parts_.size() attempts failed.
   for (std::size_t i = 1; i <= parts_.size() && failures < 2 * parts_.size(); ++i) {
     GroupPart& next = *parts_[(part.index + i) % parts_.size()];
     if (next.ended) continue;
@@ -523,7 +524,8 @@ void GroupCore::close() noexcept {
   try {
     if (std::exchange(near_, false) && !alone) loops_.set_near(this, {});
   } catch (const std::bad_alloc&) {
-    // There is no memory: the loops' threads may stay bound to the CPUs near the device.
+    // There is no memory to undo set_near(): the loops' threads possibly stay bound to the CPUs
+    // near the device.
   }
   bool inside = false;
   for (const auto& part : parts_) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The internals of a ListenerGroup (a listener that spreads its connections over several event
-// loops): one GroupPart for each loop, and the path of a pending connection from the port listener,
+// loops): one GroupPart for each loop, and the way of a pending connection from the port listener,
 // which accepts it, to the loop that is chosen for it.
 
 #include <atomic>
@@ -44,8 +44,8 @@ class GroupPart final : public LoopEndWatcher {
  public:
   GroupPart(std::size_t its_index, ae::Poster its_poster)
       : index(its_index), poster(std::move(its_poster)) {}
-  /// Returns whether the calling thread is the loop's thread. The thread of a loop may change
-  /// (LoopList).
+  /// Returns whether the calling thread is the loop's thread. With LoopList, a loop's thread can
+  /// change.
   bool on_its_thread() const noexcept {
     const std::thread::id now = ae::Poster::Queue::of(poster)->thread();
     return (now == std::thread::id() ? opened_by : now) == std::this_thread::get_id();
@@ -68,8 +68,8 @@ class GroupPart final : public LoopEndWatcher {
   ae::EventLoop* loop = nullptr;
   LoopAcceptorPtr receiver;
   PortListenerPtr port_listener;
-  // True if this loop's acceptor exists, so that close() must wait until it is destroyed. Guarded
-  // by GroupCore::mutex_.
+  // True if this loop's acceptor (`receiver`) exists, so that close() must wait until it is
+  // destroyed. Guarded by GroupCore::mutex_.
   bool there = false;
   // The group's core. The reference exists while `there` is true, because the ListenerGroup may be
   // destroyed before this loop's acceptor.

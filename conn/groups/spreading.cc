@@ -3,7 +3,7 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-// Must not throw, because it is also called while a loop ends.
+// Must not throw, because a loop is also chosen while another loop ends.
 std::size_t Spreading::pick(const std::string& peer,
                             const std::vector<std::uint64_t>& counts) noexcept {
   const std::lock_guard lock(picking_);

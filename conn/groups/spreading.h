@@ -64,7 +64,7 @@ class Spreading {
     return chosen != kNone ? chosen : choose_fewest(loops, load);
   }
 
-  /// Like choose() with the rule Spread::fewest().
+  /// Returns the index of a loop as choose() does with the rule Spread::fewest().
   template <class Load>
   std::size_t choose_fewest(std::size_t loops, const Load& load) noexcept {
     const std::size_t best = fewest(loops, load);
@@ -129,14 +129,15 @@ class Spreading {
     }
     return full;
   }
-  // Calls the program's function; returns kNone if it throws, or was destroyed.
+  // Calls the program's function that chooses a loop; returns kNone if that throws, or was
+  // destroyed.
   std::size_t pick(const std::string& peer, const std::vector<std::uint64_t>& counts) noexcept;
 
   const Spread::By how_;
   // The loop that the next choice considers first, modulo the number of loops.
   std::atomic<std::size_t> next_{0};
   ae::Mutex picking_;
-  Spread::Pick pick_;  // the program's function that chooses a loop; guarded by picking_
+  Spread::Pick pick_;  // the program's function that chooses a loop; guarded by the mutex picking_
 };
 
 }}  // namespace conn
