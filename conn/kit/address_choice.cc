@@ -106,7 +106,7 @@ Distance distance(const SocketAddress& to, std::span<const OwnAddress> own) noex
   return least;
 }
 
-// --- AddressBook ---------------------------------------------------------------------------------
+// --- AddressBook: the connections and failures of each address -----------------------------------
 
 struct AddressBook::Rank {
   // Until this time the address is tried only after all others, because it has failed; zero: it has

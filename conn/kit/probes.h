@@ -28,7 +28,7 @@
 // post          id          rdma: work requests were posted to the device, with one doorbell
 //               bytes       bytes of the stream in them, without control messages
 //               requests    number of requests that the device accepted
-// window_full   id          rdma: written data has filled a window of the peer
+// window_full   id          rdma: written data has filled a window (memory) of the peer
 //               next        bytes in its next window; 0: none, wait until the peer offers one
 // window_offered id         rdma: a window was announced to the peer
 //               bytes       its length

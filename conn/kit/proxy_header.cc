@@ -135,7 +135,7 @@ void ProxyHeaderReader::malformed(std::string_view problem) noexcept {
   problem_ = problem;
 }
 
-// --- version 1 -----------------------------------------------------------------------------------
+// --- reading a header of version 1 ---------------------------------------------------------------
 
 void ProxyHeaderReader::read_text(char byte) noexcept {
   if (count_ < kTextBegin.size() && byte != kTextBegin[count_]) return malformed(kMissing);
@@ -169,7 +169,7 @@ void ProxyHeaderReader::read_line() noexcept {
   client_.set_port(from_port);
 }
 
-// --- version 2 -----------------------------------------------------------------------------------
+// --- reading a header of version 2 ---------------------------------------------------------------
 
 void ProxyHeaderReader::read_binary(std::uint8_t byte) noexcept {
   if (count_ < kSignature.size() && static_cast<char>(byte) != kSignature[count_])
@@ -206,7 +206,7 @@ void ProxyHeaderReader::take_addresses() noexcept {
                          static_cast<std::uint16_t>(port[0] << 8 | port[1]));
 }
 
-// --- writing -------------------------------------------------------------------------------------
+// --- making a header -----------------------------------------------------------------------------
 
 std::string proxy_header(ProxyVersion version, const SocketAddress& client,
                          const SocketAddress& server) {

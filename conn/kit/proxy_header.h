@@ -16,7 +16,7 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Reads one header of version 1 or 2 from pieces of any size.
+/// Reads one header of the PROXY protocol, version 1 or 2, from pieces of any size.
 class AECONN_API ProxyHeaderReader {
  public:
   /// The state of reading the header.
@@ -65,8 +65,8 @@ class AECONN_API ProxyHeaderReader {
 
 /// The versions of the header.
 enum class ProxyVersion : std::uint8_t {
-  kV1,  ///< version 1, a line of text
-  kV2,  ///< version 2, binary
+  kV1,  ///< version 1 of the header, a line of text
+  kV2,  ///< version 2 of the header, binary
 };
 
 /// Returns the header that tells a server that `client` has connected to `server`. If one of the

@@ -26,11 +26,12 @@ class Quota {
     Slot(const Slot&) = delete;
     Slot& operator=(const Slot&) = delete;
     virtual ~Slot() = default;
-    /// Called when the connection has moved to `loop`, on the thread of that loop.
+    /// Called when the connection has moved to `loop`, on the thread of that loop. The default does
+    /// nothing.
     virtual void moved_to(const ae::EventLoop& /*loop*/) const noexcept {}
   };
-  /// Counts one connection in the quota. The connection owns it until it is destroyed, possibly on
-  /// another thread. Null: the connection is not counted.
+  /// A pointer that counts one connection in the quota while it exists. The connection owns it, and
+  /// may release it on another thread. Null: the connection is not counted.
   using Place = std::shared_ptr<const Slot>;
   static constexpr std::uint64_t kDefault = 65536;  ///< default value of option max-connections
   /// Largest value that option max-connections accepts.

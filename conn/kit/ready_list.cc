@@ -12,7 +12,7 @@ void ReadyList::unqueue_all(Head& list) noexcept {
   while (!list.alone()) list.next_->unqueue();
 }
 
-// A single item, which is the usual case, runs without being moved to serving_.
+// Serves a list that is not empty. A single item, the usual case, is not moved to serving_ first.
 std::size_t ReadyList::process_some() {
   std::size_t ran = 0;
   if (serving_.alone() && waiting_.has_one()) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // ReadyList: level-triggered readiness without descriptors, as a list of connections that have work
-// to do now. A transport keeps one list for each loop. The loop serves the list as a source, or as
-// a part of one, and does not sleep while there are items in it.
+// to do now. A transport keeps one list for each loop. The loop serves the list in each iteration,
+// as an ae::Source or a part of one, and does not sleep while there are items in it.
 
 #include <cstddef>
 
@@ -45,17 +45,17 @@ class AECONN_API ReadyItem {
 };
 
 /// A list of connections with work to do, for use on the loop's thread. The loop serves the list
-/// between add_source() and remove_source(), which the list's owner must call.
+/// between EventLoop::add_source() and remove_source(), which the list's owner must call.
 class AECONN_API ReadyList : public ae::Source {
  public:
   /// Creates an empty list that `loop` serves. The loop must outlive the list.
   explicit ReadyList(ae::EventLoop& loop) : ReadyList(loop, *this) {}
-  /// Creates an empty list that `server` serves, a source of `loop`, which may rest
+  /// Creates an empty list that `server`, a source of `loop`, serves. The source may rest
   /// (Source::rest()) while the list is empty: push() wakes it. Both must outlive the list.
   ReadyList(ae::EventLoop& loop, ae::Source& server) : loop_(loop), server_(server) {}
   ~ReadyList() override;
-  /// Queues an item; no effect if it is already queued. Wakes a loop that runs below a host
-  /// program's loop and sleeps.
+  /// Queues an item; no effect if it is already queued. Wakes the loop if the event loop of a host
+  /// program calls it and sleeps now (EventLoop::nudge()).
   void push(ReadyItem& item) noexcept {
     if (item.queued()) return;
     append(waiting_, item);
@@ -68,8 +68,9 @@ class AECONN_API ReadyList : public ae::Source {
 
   bool has_pending() const override { return !empty(); }
   /// Serves the items that are in the list at the start of the call: at least one, and more while
-  /// the iteration has time (EventLoop::has_time()). The others are served first in the next
-  /// iteration. An item that queues itself again waits for the next call.
+  /// the iteration has time (EventLoop::has_time()). The remaining items are served first in the
+  /// next iteration. An item that queues itself again waits for the next call. Returns how many
+  /// handlers ran.
   std::size_t process_pending() override { return empty() ? 0 : process_some(); }
   /// Serves all items that are in the list at the start of the call, however long that takes. For
   /// items that run no handlers, such as pending output.

@@ -220,7 +220,7 @@ class Pool {
     std::erase_if(job->requests, [&](const auto& each) { return each.get() == &request; });
     if (!job->requests.empty()) return;
     std::erase(line_, job);
-    // A lookup without requests does not count towards kPlaces, so another lookup may start.
+    // A cancelled lookup does not count towards the limit kPlaces, so another lookup may start.
     changed_.notify_all();
   }
 
@@ -230,16 +230,15 @@ class Pool {
   // Limit on all simultaneous lookups, including slow and cancelled ones.
   static constexpr int kMostThreads = 64;
   static constexpr int kMostOfOneName = 8;
-  // A lookup that takes longer than this is waiting for an unresponsive name server, and does not
-  // use a processor.
+  // A lookup that takes longer than this waits for an unresponsive name server and uses no
+  // processor, so it no longer counts towards the limit kPlaces.
   static constexpr ae::Duration kSlow = std::chrono::milliseconds(100);
   // A request does not join a lookup that began longer ago than this, because that lookup may have
   // begun while the network was down.
   static constexpr ae::Duration kFresh = std::chrono::seconds(2);
 
-  /// To be called with the mutex locked. In a child of fork() the parent's lookup threads do not
-  /// exist, so the child starts with an empty pool, and with a condition variable that no thread
-  /// waits for.
+  /// Makes the pool empty in a child of fork(), where the parent's lookup threads do not exist,
+  /// with a condition variable that no thread waits for. To be called with the mutex locked.
   void forget_parent() {
     if (!made_here_.inherited()) return;
     std::construct_at(&changed_);
@@ -265,9 +264,9 @@ class Pool {
     return fresh || count >= kMostOfOneName ? youngest : nullptr;
   }
 
-  /// Starts a thread for the first job in the queue, if necessary. While kPlaces lookups are in
-  /// progress, only one thread waits until another may start. Returns 0, or the errno of the
-  /// failure to start a thread.
+  /// Starts a thread for the first job in the queue, if necessary. While as many lookups as allowed
+  /// (kPlaces) are in progress, only one thread waits until another may start. Returns 0, or the
+  /// errno of the failure to start a thread.
   int look_after_the_line() {
     if (line_.empty() || threads_ >= kMostThreads) return 0;
     if (watched_) {
@@ -368,9 +367,9 @@ class Pool {
   bool watched_ = false;  // true if a thread waits until the next lookup may start
 };
 
+class Lookup;
 /// A request that a loop has made. `owner`, and what the callback owns, may be used only on the
 /// loop's thread.
-class Lookup;
 struct LoopRequest final : Request {
   LoopRequest(std::uint16_t its_port, ae::Poster its_poster)
       : Request(its_port), poster(std::move(its_poster)) {}
@@ -464,7 +463,7 @@ class Immediate final : public Resolution {
 
 }  // namespace
 
-// --- SocketAddress -------------------------------------------------------------------------------
+// --- the functions of SocketAddress --------------------------------------------------------------
 
 std::uint16_t SocketAddress::port() const noexcept {
   switch (family()) {

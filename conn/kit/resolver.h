@@ -99,8 +99,8 @@ AECONN_API bool numeric_address(const std::string& host, std::uint16_t port, Soc
 AECONN_API Resolved resolve(const std::string& host, std::uint16_t port, bool passive);
 
 /// Resolves a host name for connecting, and blocks until `deadline` at the latest. If the lookup
-/// takes longer, or a signal ends the wait (Interruption), the call fails with ETIMEDOUT, and the
-/// lookup finishes in the background.
+/// takes longer, the result has the failure ETIMEDOUT; if a signal ends the wait (Interruption),
+/// EINTR. The lookup then finishes in the background. Thread-safe. Throws std::bad_alloc.
 AECONN_API Resolved resolve_until(const std::string& host, std::uint16_t port,
                                   ae::TimePoint deadline);
 
