@@ -60,7 +60,7 @@ Dial::Dial(ae::EventLoop& loop, std::vector<Candidate> candidates, ae::Duration 
     } else {
       go_on(false);
     }
-    return ae::kNoMore;  // the timer is not periodic; if the dial continues, arm() has set it again
+    return ae::kNoMore;  // not periodic: arm() has set it again if candidates are left
   });
   go_on(true);
 }
@@ -76,10 +76,10 @@ void Dial::abandon() noexcept {
   over_ = true;
 }
 
-/// Starts the candidates that are due, and ends the dial if one is ready or all have failed. If the
-/// constructor calls this function (`inside` is true), the timer delivers the result later.
-/// Otherwise the function delivers the result itself, and this object may be destroyed during the
-/// call.
+/// Starts connecting to the candidates that are due, and ends the Dial if one is ready or all have
+/// failed. If the constructor calls this function (`inside` is true), the timer delivers the result
+/// later. Otherwise the function delivers the result itself, and this object may be destroyed
+/// during the call.
 void Dial::go_on(bool inside) {
   if (over_) return;
   for (;;) {
@@ -136,8 +136,8 @@ void Dial::connected(std::size_t index) {
   Connection& connection = *attempts_[index].connection;
   try {
     if (connection.state() == State::kConnected) {
-      // A connected connection may not be ready for data: over rdma the peer's first window may be
-      // missing. So the Dial waits until the connection is writable.
+      // A connected connection is not always ready for data: over rdma the peer has perhaps not
+      // offered any memory to write into yet. So the Dial waits until the connection is writable.
       connection.set_write_handler([this, index](Connection&) { writable(index); });
       return;
     }
@@ -176,7 +176,8 @@ void Dial::fail(std::size_t index, SkipReason kind, Failure why) noexcept {
   race_.failed(index);
 }
 
-/// Closes the connections of all candidates but the winner, and passes the result to `done_`.
+/// Closes the connections of all candidates but the winner, and passes the result to the function
+/// that the constructor got.
 void Dial::finish() {
   loop_.remove_time_event(std::exchange(timer_, 0));
   say_why();
@@ -186,9 +187,9 @@ void Dial::finish() {
   done(std::move(winner_));
 }
 
-/// Records in skipped_ and failure_ why candidates were not used. If memory runs out, only the
-/// texts are lost, because the caller must still learn which schemes were skipped, for example in
-/// order to try the preferred one again.
+/// Records why candidates were not used, for not_taken() and failure(). If memory runs out, only
+/// the texts are lost, because the caller must still learn which schemes were skipped, for example
+/// in order to try the preferred one again.
 void Dial::say_why() noexcept {
   const ae::TimePoint now = Clock::now();
   for (std::size_t i = 0; i < attempts_.size(); ++i) {

@@ -50,12 +50,12 @@ class Dial {
   Dial(const Dial&) = delete;
   Dial& operator=(const Dial&) = delete;
 
-  /// Returns, once `done` was called, the candidates that were not used, in order: those before the
-  /// one whose connection `done` received, or all of them after a failure.
+  /// Returns, once `done` was called, the candidates that were not used, in order, and why: those
+  /// before the one whose connection `done` received, or all of them after a failure.
   const std::vector<Skipped>& not_taken() const noexcept { return skipped_; }
   /// Returns why no candidate became ready for data; empty after success.
   const Failure& failure() const noexcept { return failure_; }
-  /// Ends the dial without calling `done`. To be called when the loop is about to be destroyed
+  /// Stops connecting without calling `done`. To be called when the loop is about to be destroyed
   /// together with its connections.
   void abandon() noexcept;
 

@@ -250,7 +250,7 @@ std::vector<Skipped> FallbackType::listen_on_each(
   const std::vector<Candidate> candidates = candidates_for(endpoint);
   for (int attempt = 1;; ++attempt) {
     std::vector<std::optional<Skipped>> missing(candidates.size());
-    Endpoint place = endpoint;  // gets the addresses on which schemes listen
+    Endpoint place = endpoint;  // gets the addresses that the listeners use
     place.hosts.clear();
     bool any = false, again = false;
     const auto listen = [&](std::size_t i, bool short_cut) {

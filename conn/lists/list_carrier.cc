@@ -50,7 +50,7 @@ void ListCarrier::connect(const Endpoint& to) {
 
 void ListCarrier::dialled(ConnectionPtr winner) {
   const std::unique_ptr<Dial> over = std::move(dial_);
-  // The connection is stored in a variable, because hand_over() gives this Carrier another host.
+  // The reference is stored in a variable, because hand_over() gives this Carrier another host.
   CarrierHost& connection = host();
   try {
     skipped_ = over->not_taken();
@@ -76,9 +76,9 @@ void ListCarrier::dialled(ConnectionPtr winner) {
   if (thrown) std::rethrow_exception(thrown);
 }
 
-/// Continues the connection with the Carrier of `winner`. This Carrier passes to the winner's
-/// connection, which is then closed; the loop destroys both once no function of theirs is
-/// executing.
+/// Continues the connection with the Carrier of `winner`, the first connection that is ready. This
+/// Carrier passes to the winner's connection, which is then closed; the loop destroys both once no
+/// function of theirs is executing.
 void ListCarrier::hand_over(ConnectionPtr winner) {
   CarrierHost& connection = host();
   ae::EventLoop& here = *loop();
@@ -125,8 +125,8 @@ void ListCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
       try {
         ConnectionPtr below = candidate.type->create(*loop());
         const ae::TimePoint until = Clock::now() + part;
-        // Waits until the connection is writable, since a connected connection may not be ready for
-        // data yet (see Dial::connected()).
+        // Waits until the connection is writable, since a connected connection is not always ready
+        // for data yet (see Dial::connected()).
         const bool connected = below->connect_blocking(with_time(candidate, part), part);
         if (connected && below->sync_wait(ae::kWritable, until - Clock::now()) &&
             below->state() == State::kConnected) {

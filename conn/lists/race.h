@@ -17,7 +17,7 @@ namespace conn { inline namespace AECONN_ABI {
 class Race {
  public:
   enum class Step : std::uint8_t {
-    kWait,  ///< the caller must wait until it reports ready() or failed(), or until the time wake()
+    kWait,   ///< the caller must wait until a candidate is ready or has failed, or until wake()
     kStart,  ///< the caller must start `candidate`, then call next() again
     kWon,    ///< `candidate` has won the race; later calls return the same
     kLost,   ///< every candidate has failed, or the deadline has passed

@@ -12,7 +12,8 @@
 namespace conn { inline namespace AECONN_ABI {
 
 /// The types of lists of schemes such as rdma|tcp. They are in an object of their own, whose
-/// address stays the same when the registry is moved, because each FallbackType refers to `report`.
+/// address stays the same when the registry is moved, because each FallbackType refers to `report`,
+/// the program's handler.
 struct Registry::Lists {
   ae::Mutex mutex;
   // The types of the lists used so far; guarded by `mutex`.

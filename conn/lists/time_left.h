@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The time that the transport of one candidate of a list has to connect.
+// with_time(): sets how long the transport of one candidate of a list of schemes may take to
+// connect.
 
 #include "ae/abi.h"
 #include "ae/time.h"
