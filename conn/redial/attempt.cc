@@ -59,15 +59,15 @@ void Redial::Attempt::on_timer() {
 }
 
 bool Redial::Attempt::show(Phase phase) {
-  // While an attempt over the preferred scheme is in progress, the phase stays kUp, because the
-  // present connection is in use.
+  // While an attempt over the preferred scheme is in progress, the Redial's phase stays kUp,
+  // because the present connection is in use.
   if (which_ == Which::kPreferred) return true;
   const auto alive = alive_;
   return owner_.set_phase(phase) && *alive;
 }
 
 void Redial::Attempt::dial() {
-  // If the DialLimit granted the place between enter() and holds(), start() has called this
+  // If the DialLimit gave its permission between enter() and holds(), start() has called this
   // function already, and now the function that was passed to enter() calls it again.
   if (std::exchange(begun_, true)) return;
   timer_.clear();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Redial::Attempt: one attempt of a Redial to connect. Also the functions through which the event
-// loop calls a Redial and its attempts (enter()), and through which these call the program's
-// handlers (tell()).
+// Redial::Attempt: one attempt of a Redial (a client connection that is opened again when it is
+// lost) to connect. Also the functions through which the event loop calls a Redial and its attempts
+// (enter()), and through which these call the program's handlers (tell()).
 
 #include <exception>
 #include <functional>
@@ -65,7 +65,8 @@ class Redial::Attempt {
   /// Says whether the attempt tries all schemes of a list, or only the first.
   enum class Which : bool { kAny, kPreferred };
 
-  /// `owner` must outlive the attempt. Throws std::bad_alloc.
+  /// Makes an attempt, which start() begins; `done` gets its result. `owner` must outlive the
+  /// attempt. Throws std::bad_alloc.
   Attempt(Redial& owner, Which which, Done done);
   ~Attempt() { *alive_ = false; }
   Attempt(const Attempt&) = delete;
@@ -96,7 +97,7 @@ class Redial::Attempt {
   // Time-out of the probe. While the attempt waits in the DialLimit's queue, expires every 50 ms to
   // check whether the attempt may connect now.
   OneShotTimer timer_;
-  // The failure to report when timer_ expires; empty while the attempt waits in the DialLimit's
+  // The failure to report when the timer expires; empty while the attempt waits in the DialLimit's
   // queue.
   Failure end_;
 };

@@ -52,9 +52,9 @@ void DialLimit::forget_parent() noexcept {
   line_.clear();
 }
 
-/// Gives free places to the clients at the front of the queue. To be called with mutex_ locked. A
-/// client that cannot be notified for lack of memory stays first in the queue, and is tried again
-/// when any client calls enter() or holds(), or destroys its Place.
+/// Gives free places (permissions to connect) to the clients at the front of the queue. To be
+/// called with mutex_ locked. A client that cannot be notified for lack of memory stays first in
+/// the queue, and is tried again when any client calls enter() or holds(), or destroys its Place.
 void DialLimit::grant() noexcept {
   while (taken_ < most_ && !line_.empty()) {
     const std::shared_ptr<Entry> next = line_.front();

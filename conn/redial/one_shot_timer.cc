@@ -15,7 +15,7 @@ ae::TimerId OneShotTimer::add_event() {
 
 ae::Duration OneShotTimer::expire() {
   if (!is_set()) return kLongest;
-  std::function<void()> handler;  // a copy, because the handler may destroy this timer and handler_
+  std::function<void()> handler;  // a copy, because the handler may destroy this timer
   try {
     handler = handler_;
     event_ = add_event();

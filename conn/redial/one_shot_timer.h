@@ -18,8 +18,8 @@ namespace conn { inline namespace AECONN_ABI {
 /// event before it calls the handler.
 class OneShotTimer {
  public:
-  /// `handler` may set or destroy this timer. The loop must outlive the timer. Throws
-  /// std::bad_alloc.
+  /// Makes a timer that is not set. `handler`, which it calls, may set or destroy the timer. The
+  /// loop must outlive the timer. Throws std::bad_alloc.
   OneShotTimer(ae::EventLoop& loop, std::function<void()> handler);
   ~OneShotTimer() { loop_.remove_time_event(event_); }
   OneShotTimer(const OneShotTimer&) = delete;
@@ -27,7 +27,7 @@ class OneShotTimer {
 
   /// Makes the handler run `delay` from now, in place of an earlier call of set() that has not
   /// expired yet. A delay above one year counts as one year. If there is no memory for the next
-  /// time event when the timer expires, the handler runs kRetry later.
+  /// time event when the timer expires, the handler runs later, after kRetry.
   void set(ae::Duration delay) noexcept {
     due_ = Clock::now() + std::min(delay, kLongest);
     (void)loop_.again(event_, due_);
@@ -57,7 +57,8 @@ class OneShotTimer {
   ae::EventLoop& loop_;
   const std::function<void()> handler_;
   ae::TimePoint due_ = kNotSet;
-  // Expires at due_; while the timer is not set, after kLongest, without effect.
+  // The loop's time event: expires at the time that set() got, and without effect once per year
+  // while the timer is not set.
   ae::TimerId event_;
 };
 

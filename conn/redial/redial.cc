@@ -108,9 +108,9 @@ void Redial::stop() {
   clear();
 }
 
-/// Carries out drop() or, without one, moves to the preferred scheme. drop() may have been called
-/// for an attempt that has succeeded since: then this function ends the connection, otherwise it
-/// ends the attempt. A handler may destroy this object.
+/// Ends the connection, or the attempt to connect, if the program has called drop() for it. drop()
+/// may have been called for an attempt that has succeeded since: then this function ends the
+/// connection. Without drop(), moves to the preferred scheme. A handler may destroy this object.
 void Redial::on_soon() {
   if (!dropped_) return move_if_quiet();
   Failure why = std::exchange(dropped_, {});
@@ -236,7 +236,7 @@ void Redial::count_loss() noexcept {
 void Redial::lose(Failure why) {
   if (!connection_) return;
   // If the connection ends before the program's drop() was carried out, the reason passed to drop()
-  // counts.
+  // is the one that is reported.
   if (dropped_) why = std::exchange(dropped_, {});
   Loss loss;
   loss.why = copy_of(why);
@@ -281,7 +281,7 @@ void Redial::confirm(std::uint64_t bytes) {
   if (better_ && !soon_->is_set() && unconfirmed() == 0) soon_->set(0ms);
 }
 
-// --- back to the preferred scheme ----------------------------------------------------------------
+// --- moving to a connection over the preferred scheme --------------------------------------------
 
 void Redial::watch_preferred() {
   if (skipped_.empty() || settings_.prefer_again <= 0ms) return;
