@@ -55,7 +55,7 @@ std::string_view to_string(State state) noexcept {
   return "?";
 }
 
-// --- CarrierHost ---------------------------------------------------------------------------------
+// --- CarrierHost: the connection as its carrier sees it ------------------------------------------
 
 CarrierHost::CarrierHost() noexcept : id_(0) {}
 

@@ -39,8 +39,8 @@ class CarrierBase;
 class ConnectionType;
 struct SocketAddress;
 
-/// Describes how a connection came to its present carrier, as text for people; see
-/// CarrierHost::set_origin().
+/// Describes how a connection came to its present carrier (the object that moves its bytes), as
+/// text for people; see CarrierHost::set_origin().
 struct Origin {
   /// Pairs of name and value, shown at the beginning of info().
   std::vector<std::pair<std::string, std::string>> facts;
@@ -106,20 +106,21 @@ class AECONN_API CarrierHost : public ae::Deferred {
   /// Changes the state to kError, from any state but kClosed, and records the reason. Only the
   /// first failure is recorded. Runs no handler, but makes the handlers due.
   void fail(Failure failure);
-  /// To be called after each fail() if an established connection may still have data that arrived
-  /// before the failure. Carrier::read() is then called until it returns no_more_unread(). If there
-  /// are no such data, a call of keep_unread() does no harm.
+  /// Announces that an established connection that has failed may still have data that arrived
+  /// before the failure: Carrier::read() is then called until it returns no_more_unread(). To be
+  /// called after each fail(). If there are no such data, the call does no harm.
   void keep_unread() noexcept { lost_.unread_kept = lost_.established; }
   /// Returns whether read() may still return data that arrived before the connection's failure, see
   /// keep_unread().
   bool keeps_unread() const noexcept { return lost_.unread_kept; }
   ssize_t no_more_unread() const noexcept;  ///< returns -1, and sets errno to that of the failure
-  /// To be called when the peer sends nothing more, whether or not everything has been read, and
-  /// again when Carrier::why_ended() has changed. Runs no handler. The host itself detects
+  /// Announces that the peer sends nothing more, whether or not everything has been read. To be
+  /// called again when Carrier::why_ended() has changed. Runs no handler. The host itself detects
   /// failures, and the end of stream when a read returns it.
   void peer_gone() noexcept;
-  /// To be called when the connection has lost its path and goes on without one, or has found
-  /// another path: the path handler is then due. Runs no handler.
+  /// Announces that the connection has lost its path (the network route and devices that carry it)
+  /// and goes on without one, or has found another path: the path handler is then due. Runs no
+  /// handler.
   virtual void path_changed() noexcept = 0;
   /// Counts the connection in a quota, by storing `place`, until the connection is destroyed: in
   /// the quota of the listener that accepted it (option max-connections), or in the count of
@@ -137,7 +138,8 @@ class AECONN_API CarrierHost : public ae::Deferred {
   /// just been established and has not read or written anything. The state becomes kConnected.
   /// `from` gets the old carrier, and the caller must close it.
   virtual void take_over(CarrierHost& from) noexcept = 0;
-  /// Sets the text that the origin of the carrier adds to info() and path(). Throws std::bad_alloc.
+  /// Stores the description of how the connection got its carrier, which info() and path() then
+  /// show. Throws std::bad_alloc.
   virtual void set_origin(Origin origin) = 0;
 
   /// Runs the connect handler if it has not run yet. connect_due() is false afterwards, and the
@@ -151,7 +153,7 @@ class AECONN_API CarrierHost : public ae::Deferred {
   virtual Alive run_write_handler() = 0;
   /// Reports that the oldest `count` segments (memory of the program) taken by Carrier::send() are
   /// no longer needed. May be called from anywhere, including after Carrier::close(); the program's
-  /// release functions run from the loop. The other segments are released when the connection is
+  /// release functions run from the loop. All other segments are released when the connection is
   /// destroyed or abandoned, when the carrier can no longer read them.
   virtual void references_done(std::size_t count, std::error_code error) noexcept = 0;
 
@@ -167,7 +169,8 @@ class AECONN_API CarrierHost : public ae::Deferred {
   virtual void state_changed(State from) noexcept = 0;
   /// Called by peer_gone() when the event that a close handler waits for may have happened.
   virtual void peer_gone_changed() noexcept = 0;
-  /// Called by release(), at most once, when the carrier no longer needs its host.
+  /// Called by release(), at most once, when the carrier no longer needs its host: from then on
+  /// both can be destroyed.
   virtual void released() noexcept = 0;
 
   /// Returns the result of a read or a write that the state forbids. Like a socket, each direction
@@ -175,8 +178,8 @@ class AECONN_API CarrierHost : public ae::Deferred {
   ssize_t refuse(ae::Mask direction) noexcept;
   /// Exchanges the carriers of two hosts, each of which may have none.
   void exchange_carriers(CarrierHost& other) noexcept;
-  /// Moves the connection to `loop`, after leave(), and informs the Place that was passed to
-  /// occupy(), because a listener group counts the connections of each loop.
+  /// Moves the connection to `loop`, after leave(), and informs the quota's object that was passed
+  /// to occupy(), because a listener group counts the connections of each loop.
   void enter_loop(ae::EventLoop& loop) noexcept;
   /// Returns whether it is known that the peer sends nothing more.
   bool gone() const noexcept { return peer_gone_ || lost_.established || state_ == State::kClosed; }
@@ -194,7 +197,7 @@ class AECONN_API CarrierHost : public ae::Deferred {
     bool read = false;       ///< whether a read handler is set
     bool write = false;      ///< whether a write handler is set
     bool blocked = false;    ///< whether output waits until the carrier accepts more data
-    /// Whether only a read handler is set. Compares all members at once.
+    /// Returns whether a read handler is set and nothing else. Compares all members at once.
     bool only_read() const noexcept {
       return std::bit_cast<std::uint32_t>(*this) ==
              std::bit_cast<std::uint32_t>(WantedHandlers{false, true, false, false});
@@ -218,8 +221,8 @@ class AECONN_API CarrierHost : public ae::Deferred {
   };
 
   std::unique_ptr<Carrier> carrier_;  ///< the carrier of the connection; null: there is none
-  ae::EventLoop* loop_ = nullptr;     ///< see loop()
-  State state_ = State::kNone;        ///< see state()
+  ae::EventLoop* loop_ = nullptr;     ///< the connection's loop, see loop()
+  State state_ = State::kNone;        ///< the connection's state
   Ending ending_ = Ending::kOpen;     ///< the step that closing the connection has reached
   Wanted wanted_;                     ///< the events that the carrier must watch for
   /// Whether the connection has failed, and which calls have reported that.
@@ -231,8 +234,8 @@ class AECONN_API CarrierHost : public ae::Deferred {
   bool peer_gone_ = false;
   /// Tells whether the connection was created before fork(), in the parent process.
   const ae::MadeHere made_here_;
-  std::uint64_t id_;    ///< see id()
-  Failure failure_;     ///< see failure()
+  std::uint64_t id_;    ///< number of the connection, unique in the process
+  Failure failure_;     ///< the first failure; empty: there is none
   Quota::Place place_;  ///< counts the connection in a quota, see occupy()
 };
 
@@ -275,7 +278,7 @@ class AECONN_API CarrierBase : protected CarrierFacts {
   // make_connection() (conn/core/make_connection.h) creates a carrier together with its connection,
   // in one block of memory, and is the only way to create one.
   static void* operator new(std::size_t) = delete;
-  /// Frees the block once the connection has been freed, too.
+  /// Frees the block of memory, which also contains the connection, once both are destroyed.
   static void operator delete(void* carrier) noexcept;
   /// The transport whose connection this carrier carries.
   const ConnectionType& type() const noexcept { return type_; }
@@ -283,19 +286,21 @@ class AECONN_API CarrierBase : protected CarrierFacts {
   CarrierHost& host() const noexcept { return *host_; }
 
  protected:
-  /// `type` must outlive this object. The host is set before any other function is called.
+  /// Makes a carrier of the transport `type`, which must outlive this object. The host is set
+  /// before any other function is called.
   explicit CarrierBase(const ConnectionType& type) noexcept : type_(type) {}
 
   /// Says whether the connection still exists after a handler ran.
   using Alive = CarrierHost::Alive;
 
-  /// Whether the connection is established and has a read handler, and no connect or write handler
-  /// and no output that waits above the carrier: then only the read handler can become due.
+  /// Returns whether the connection is established and has a read handler, no connect or write
+  /// handler, and no output that the carrier has not accepted yet: then only the read handler can
+  /// become due.
   bool only_reads() const noexcept {
     return host_->state_ == State::kConnected && host_->wanted_.only_read();
   }
 
-  // Each of the following functions calls the function of the same name of the host.
+  // Each of the following functions calls the function of the same name of the CarrierHost.
 
   State state() const noexcept { return host_->state(); }  ///< current state of the connection
   /// Event loop of the connection; null after the loop has ended, and while the connection moves to
@@ -317,10 +322,10 @@ class AECONN_API CarrierBase : protected CarrierFacts {
   const ConnectionType& type_;
 };
 
-/// Carries the bytes of one connection; a transport derives from it. Each function implements the
-/// operation of conn::Connection with the same name unless its comment says otherwise; the core has
-/// already checked the state and the arguments. Functions that may block say so; no other function
-/// does.
+/// Carries the bytes of one connection; a transport derives its class from it. Each function
+/// implements the operation of conn::Connection with the same name unless its comment says
+/// otherwise; the core has already checked the state and the arguments. Functions that may block
+/// say so; no other function does.
 class AECONN_API Carrier : public CarrierBase {
  public:
   // --- what every carrier implements -------------------------------------------------------------
@@ -471,6 +476,7 @@ class AECONN_API Carrier : public CarrierBase {
   virtual const Failure& why_ended() const noexcept { return host().failure(); }
 
   /// Called when another connection has become the carrier's host, see CarrierHost::take_over().
+  /// The default does nothing.
   virtual void host_changed() noexcept {}
 
  protected:

@@ -13,7 +13,7 @@ bool QueuedCarrier::read_due() const {
     case State::kConnected:
       return readable();
     case State::kClosed:
-      // The read handler must run, so that the program learns of the end of the stream.
+      // The read handler is due, so that the program learns of the end of the stream.
       return true;
     case State::kError:
       return host()

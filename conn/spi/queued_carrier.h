@@ -40,8 +40,8 @@ class AECONN_API QueuedCarrier : public Carrier, public ReadyItem {
   void update_ready() noexcept {
     if (!queued()) look_if_ready();
   }
-  /// To be called instead of update_ready() if readable() is known to be true. Faster for the usual
-  /// connection, which is established and has a read handler.
+  /// Does the same as update_ready(), but must only be called if readable() is true. Faster for the
+  /// usual connection, which is established and has a read handler.
   void update_readable() noexcept {
     if (queued()) return;
     if (only_reads() && list_ != nullptr && !closing()) [[likely]]
@@ -51,8 +51,8 @@ class AECONN_API QueuedCarrier : public Carrier, public ReadyItem {
   }
   /// Puts the carrier into its list if a handler is due. An override must also call update_ready().
   void interest_changed() override { update_ready(); }
-  /// Runs the handlers that are due, in the order connect, read, write. If the host has a barrier,
-  /// the write handler runs before the read handler.
+  /// Runs the handlers that are due, in the order connect, read, write; with Barrier::kYes the
+  /// write handler runs before the read handler. Returns how many ran.
   std::size_t run_ready() override;
   /// Runs the write handler if it is due. Returns the number of handlers that ran.
   std::size_t run_write_if_due() {
@@ -60,8 +60,8 @@ class AECONN_API QueuedCarrier : public Carrier, public ReadyItem {
     (void)host().run_write_handler();
     return 1;
   }
-  /// Ends the use of the list. To be called in abandon(), before the list is destroyed. (The
-  /// destructor of a carrier takes it off the list.)
+  /// Removes this carrier from its list, which it does not use any more. To be called in abandon(),
+  /// before the list is destroyed. (The destructor of a carrier removes it, too.)
   void detach_list() noexcept;
   /// Sets the ReadyList of the new loop. To be called after the connection has moved to another
   /// loop.
