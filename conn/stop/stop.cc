@@ -23,8 +23,8 @@ namespace {
 /// timeout(1) and terminals send a signal both to a process and to its process group.
 constexpr ae::Duration kSameRequest = std::chrono::milliseconds(100);
 /// How long the loops may take to accept the connections that have arrived before the stop. They
-/// need so long only if a handler waits, or descriptors are missing. Half of the limit if that is
-/// less.
+/// need so long only if a handler waits, or descriptors are missing. If half of Settings::limit is
+/// less, that applies instead.
 constexpr ae::Duration kAcceptTime = std::chrono::seconds(1);
 
 /// Calls `fn` until it no longer throws std::bad_alloc, and returns its result.
@@ -39,15 +39,15 @@ decltype(auto) surely(const Fn& fn) {
   }
 }
 
-/// Posts `fn`. Copying `fn` may need memory; if there is none, tries again until there is. Returns
-/// false if the loop has ended.
+/// Posts `fn` to the loop of `poster`. Copying `fn` may need memory; if there is none, tries again
+/// until there is. Returns false if the loop has ended.
 template <class Fn>
 bool post_surely(const ae::Poster& poster, const Fn& fn) {
   return surely([&] { return poster.post(fn); });
 }
 
-/// Begins the stop of one loop; tries again while there is no memory for it. Throws an exception
-/// that a watcher has thrown.
+/// Begins the stop of one loop; tries again while there is no memory for it. Rethrows an exception
+/// of a StopWatcher, which is notified of the stop.
 template <class Fn>
 void begin_surely(Stopping& stopping, ae::TimePoint hurries_from, const Fn& drained) {
   for (;;) {
@@ -115,7 +115,7 @@ struct Stop::Core final : std::enable_shared_from_this<Stop::Core>, private Loop
   Settings settings;
   std::function<void()> end;
   std::vector<Part> parts;           // the loops of the server; never changes
-  ae::EventLoop* control = nullptr;  // null before start(), and once this object has left the loop
+  ae::EventLoop* control = nullptr;  // controlling loop; null before start() and after leave()
   ae::Poster controller;             // posts to the controlling loop; set by start()
   std::thread::id thread;            // the controlling loop's thread; set by start()
   int fd = -1;                       // descriptor of signalfd(2); -1: no signals are caught
@@ -128,10 +128,10 @@ struct Stop::Core final : std::enable_shared_from_this<Stop::Core>, private Loop
   ae::TimerId limit_timer = 0;    // calls cut(); 0: not set
   ae::TimerId accept_timer = 0;   // calls stop_listening(); 0: not set
   std::atomic<bool> has_left{false};  // true if leave() has run; used on any thread
-  ae::TimePoint hurry{};              // when half of the limit is over
-  std::size_t unaccepted = 0;         // number of loops that still accept what has arrived
+  ae::TimePoint hurry{};              // the time when half of Settings::limit is over
+  std::size_t unaccepted = 0;         // number of loops that still accept connections
   bool told = false;                  // true if stop_listening() was called
-  std::size_t undrained = 0;          // number of loops that still have sessions
+  std::size_t undrained = 0;          // number of loops that still have connections of clients
   // Number of loops that have not reported the result of Stopping::cut() yet.
   std::size_t uncut = 0;
   bool cutting = false;
@@ -150,8 +150,8 @@ AcceptHandler Stop::Core::keep(ae::EventLoop& loop, AcceptHandler handler) {
 
 // --- signals -------------------------------------------------------------------------------------
 
-/// Blocks the signals and catches them with signalfd(2). `start` must call start() on the thread of
-/// the controlling loop.
+/// Blocks the signals of Settings::signals and catches them with signalfd(2). `start` must call
+/// start() on the thread of the controlling loop.
 void Stop::Core::watch(const std::function<void()>& start) {
   if (!settings.signals.empty()) {
     sigset_t set;
@@ -222,7 +222,7 @@ void Stop::Core::on_request() {
     begin();
     return;
   }
-  // Requests that arrive before listening has ended also count as the same request.
+  // A repeated request that arrives before listening has ended counts as the first one, too.
   if (phase == Phase::kDraining && told && now >= same_until) cut();
 }
 
@@ -246,7 +246,7 @@ std::size_t Stop::Core::on_parts(const Fn& fn, const Gone& gone) {
 void Stop::Core::begin() {
   const ae::TimePoint none = ae::TimePoint::max();
   const bool limited = settings.limit < none - asked;
-  // The limit is set first, because destroying the listeners may wait for each loop.
+  // The timer for the limit is set first, because destroying the listeners may wait for each loop.
   if (limited && control != nullptr)
     limit_timer = surely([this] {
       return control->add_time_event(asked + settings.limit, [self = this] {
@@ -260,7 +260,7 @@ void Stop::Core::begin() {
   if (phase != Phase::kDraining) return;  // meanwhile the Stop was destroyed
   hurry = limited ? asked + settings.limit / 2 : none;
   const ae::TimePoint until = std::min(hurry, asked + kAcceptTime);
-  // A loop whose handler does not return must not keep the others listening.
+  // The timer ends listening on all loops even if a handler on one of them does not return.
   if (control != nullptr)
     accept_timer = surely([this, until] {
       return control->add_time_event(until, [self = this] {
@@ -282,12 +282,13 @@ void Stop::Core::begin() {
   if (unaccepted == 0) finish();  // all loops have ended
 }
 
-/// Called when one loop has accepted what had arrived, or has ended.
+/// Counts a loop that has accepted the connections that had arrived, or has ended. When no loop is
+/// left, ends listening.
 void Stop::Core::accepted() {
   if (--unaccepted == 0 && phase == Phase::kDraining) stop_listening();
 }
 
-/// Destroys the listeners, and tells the sessions.
+/// Destroys the listeners, and begins the stop on each loop, which notifies the StopWatchers.
 void Stop::Core::stop_listening() {
   if (std::exchange(told, true)) return;
   if (control != nullptr) remove(*control, accept_timer);
@@ -296,7 +297,7 @@ void Stop::Core::stop_listening() {
     const std::lock_guard lock(mutex);
     stopped.swap(listeners);
   }
-  stopped.clear();  // waits for other loops
+  stopped.clear();  // destroying a listener may wait for other loops
   same_until = std::max(same_until, std::chrono::steady_clock::now() + kSameRequest);
   // The phase has changed if, during the steps above, the Stop was destroyed or a nested iteration
   // of the loop has aborted the connections.
@@ -312,14 +313,15 @@ void Stop::Core::stop_listening() {
   if (undrained == 0) finish();  // all loops have ended
 }
 
-/// Called when one loop has no session left, or has ended.
+/// Counts a loop that has no connection of a client left, or has ended. When no loop is left, ends
+/// the stop.
 void Stop::Core::drained() {
   if (--undrained == 0 && !cutting) finish();
 }
 
 void Stop::Core::cut() {
   if (phase != Phase::kDraining) return;
-  stop_listening();  // those who are told of the stop have to be told before
+  stop_listening();  // StopWatchers are notified before connections are aborted
   if (phase != Phase::kDraining || std::exchange(cutting, true)) return;
   const auto answer = [self = shared_from_this()](Left more) {
     {
@@ -342,9 +344,9 @@ void Stop::Core::finish() {
   end();
 }
 
-/// Called when the Stop is destroyed and the loops may go on: Stopping::begun() becomes false on
-/// each of them. With `here`, on the thread of the only loop, this is so when the function returns;
-/// otherwise the calls are posted.
+/// Called when the Stop is destroyed and the loops may go on: makes Stopping::begun() false on each
+/// of them. If `here` is true (there is one loop, and this is its thread), it is false when the
+/// function returns; otherwise posted functions do this.
 void Stop::Core::end_parts(bool here) {
   if (here) {
     if (parts.front().poster.open())

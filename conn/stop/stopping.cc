@@ -14,12 +14,13 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-// Initial delay of the timer that calls `drained`. begin() creates the timer in advance, so that no
-// memory is needed when the last served connection ends: the timer is then set to expire at once.
-// If connections are still served when the timer expires, it is set to this delay again.
+// Initial delay of the timer that calls the function `drained` of begin(), which creates the timer
+// in advance, so that no memory is needed when the last served connection ends: the timer is then
+// set to expire at once. If connections are still served when it expires, it is set to this delay
+// again.
 constexpr ae::Duration kFarAway = std::chrono::hours(1);
 
-// While accepting waits for something else than the next iteration, it looks again after this time.
+// Pause before the next attempt to accept connections that have arrived but cannot be accepted yet.
 constexpr ae::Duration kAcceptAgain = std::chrono::milliseconds(10);
 
 }  // namespace
@@ -79,8 +80,9 @@ void Stopping::add(StopWatcher& watcher) {
   watchers_ = &watcher;
 }
 
-/// Notifies the watchers of now. Those that are added meanwhile have a time event of their own: a
-/// watcher that adds another one each time must not keep the loop here.
+/// Notifies the watchers that are registered now. A watcher that is added meanwhile is notified by
+/// a time event, so that watchers which add another one each time do not keep the loop here
+/// forever.
 void Stopping::tell() {
   std::exception_ptr thrown;
   StopWatcher* due = std::exchange(watchers_, nullptr);
@@ -108,15 +110,18 @@ void Stopping::accept_arrived(ae::TimePoint until, std::function<void()> done) {
   for (StopWatcher* each = watchers_; each != nullptr; each = each->next_) each->on_accepting();
 }
 
-/// Accepts in one iteration. Returns when to go on.
+/// Accepts connections that have arrived, as many as one iteration may. Returns the time until the
+/// next call.
 ae::Duration Stopping::accept_some() {
-  // A handler that runs here may end this, or begin it anew for another stop.
+  // An accept handler that runs below may end accepting, or begin it anew for another stop: the
+  // timer is then another one.
   const ae::TimerId mine = accept_timer_;
   auto left = ArrivalSource::Left::kNothing;
   try {
     if (accept_until_ > std::chrono::steady_clock::now()) left = connections_.accept_arrived();
   } catch (...) {
-    // The exception of an accept handler ends this timer. Those who still wait are accepted later.
+    // The loop removes a timer whose function throws. The connections that still wait are accepted
+    // by another timer.
     try {
       if (accept_timer_ == mine)
         accept_timer_ =
@@ -185,8 +190,8 @@ void Stopping::keep(std::shared_ptr<const AcceptHandler> handler) {
 
 void Stopping::forget() noexcept {
   const auto handlers = std::exchange(kept_, {});
-  // The handlers are destroyed here, when kept_ is already empty, because their destructors may run
-  // any code, also code that uses kept_.
+  // The handlers are destroyed here, when the list of them is already empty, because their
+  // destructors may run any code, also code that calls keep().
   static_cast<void>(handlers);
 }
 
