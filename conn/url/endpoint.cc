@@ -49,7 +49,7 @@ class Parser {
   [[noreturn]] void fail(const std::string& what) const {
     std::string shown(url_);
     for (char& c : shown) {
-      // A NUL character would end the error message.
+      // Control characters are not shown; a NUL character would even end the error message.
       if (static_cast<unsigned char>(c) < ' ') c = '?';
     }
     throw Error(shown + ": " + what);

@@ -17,7 +17,7 @@ bool acts(std::uint32_t point) noexcept {
 }
 
 /// Returns the length in bytes of the multi-byte character at the start of `text` (RFC 3629); 0 if
-/// it is invalid, or acts() is true for it.
+/// it is invalid, or acts() is true for it, so that it must not be printed.
 std::size_t shown_bytes(std::string_view text) noexcept {
   const auto at = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = at(0);
