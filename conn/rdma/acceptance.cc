@@ -26,7 +26,8 @@ void accept_request(Link& link, const Acceptance& how) {
     link.tear_down();
     id = std::move(kept);
   }
-  // An event of the device that was read above may have ended the connection.
+  // The phase has changed if an event of the device, which was read above, has ended the
+  // connection.
   if (link.stage.phase() != phase) throw VerbsError("the device failed", ENODEV);
   if (!link.path.iwarp() && settings.fabric.ece) answer_ece(id.get(), link.queue_pair());
   Hello ours = link.stream.hello();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Connecting, accepting, reading, writing and closing. Reading and writing in place is in
-// carrier_in_place.cc.
+// Class RdmaCarrier, a connection over RDMA: connecting, accepting, reading, writing and closing.
+// Reading and writing in place is in carrier_in_place.cc.
 
 #include "conn/rdma/carrier.h"
 
@@ -20,9 +20,9 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 // --- connecting to a server ----------------------------------------------------------------------
 
-// One attempt to connect. The destructor gives the attempt up unless goes_on was set, which means
-// that the attempt continues or has succeeded. Otherwise a late answer of the peer could establish
-// a connection that was reported as failed.
+// One attempt to connect. The destructor gives the attempt up unless goes_on is true: the attempt
+// continues or has succeeded. If a failed attempt were not given up, a late answer of the peer
+// could establish a connection that was reported as failed.
 struct RdmaCarrier::Attempt {
   RdmaCarrier& carrier;
   bool goes_on = false;
@@ -73,8 +73,8 @@ void RdmaCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
   const ae::TimePoint until = setup_->until();
   setup_->look_up_all(until);
   while (state() == State::kConnecting) {
-    // The loop's timers do not run inside pump(), so the deadline of the address that is being
-    // tried is checked here.
+    // The loop's timers do not run inside pump(), which processes events until a condition holds.
+    // So the deadline of the address that is being tried is checked here.
     const auto expired = [this] { return clock_now() >= setup_->address_deadline(); };
     link_.state().pump([&] { return state() != State::kConnecting || expired(); },
                        std::min(until, setup_->address_deadline()));
@@ -82,9 +82,9 @@ void RdmaCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
     if (state() == State::kConnecting && expired()) setup_->on_deadline();
   }
   if (state() != State::kConnected) return;
-  // Also waits until both sides have offered their first receive windows. A caller that uses
-  // blocking calls may not run the loop for a long time afterwards, and each side ends the
-  // connection if no window is offered within accept-timeout.
+  // Also waits until both sides have offered their first receive windows (memory for the other
+  // side's data). A caller of blocking calls might not run the loop for a long time afterwards, and
+  // each side ends the connection if no window is offered to it within the time accept-timeout.
   SetupTrace::begin("first window");
   post_due();
   const Stream& stream = link_.stream;
@@ -131,7 +131,8 @@ void RdmaCarrier::accept(CmId request, std::span<const std::byte> private_data) 
 
 // --- reading by copy -----------------------------------------------------------------------------
 
-// Does what QueuedCarrier::run_ready() does, for a connection with a read handler only.
+// A faster QueuedCarrier::run_ready() for a connection that has only a read handler: runs the
+// handlers that are due, and returns how many ran.
 std::size_t RdmaCarrier::run_ready() {
   if (!posting_.goes_straight() || !only_reads()) return QueuedCarrier::run_ready();
   if (!readable()) return 0;
@@ -167,7 +168,7 @@ ssize_t RdmaCarrier::look_for_bytes() {
   }
   if (link_.stream.inbound().has_unread()) {
     if (reader_.left() != 0) return 1;
-  } else if (state() == State::kError) {  // the core has ended the connection (option idle-timeout)
+  } else if (state() == State::kError) {  // the option idle-timeout has ended the connection
     return host().no_more_unread();
   } else if (pending_failure_) {
     const int err = pending_failure_.code.value();
@@ -176,8 +177,8 @@ ssize_t RdmaCarrier::look_for_bytes() {
     return -1;
   } else if (link_.stream.at_end()) {
     reader_.set_ended();
-    // While the connection is open, also without a network path, the program can still write;
-    // otherwise both directions have ended.
+    // The peer has ended its stream. If our phase is kOpen (or becomes so on a new network path),
+    // the program can still write; otherwise both directions have ended.
     const Phase phase = keeps_unsent() ? session()->resumes_as() : link_.stage.phase();
     if (phase != Phase::kOpen) move_to(State::kClosed);
     return 0;
@@ -210,9 +211,10 @@ ssize_t RdmaCarrier::read_fully(void* buffer, std::size_t size) {
 
 bool RdmaCarrier::writable() const {
   if (keeps_unsent()) return recovery_->has_room();
-  // If the phase is not kOpen, the write handler must run so that the program learns of it. Before
-  // the peer's first window nothing can be sent; the result is false then, so that a list of
-  // schemes can still try the next scheme (conn/lists/dial.h).
+  // If the connection is not in phase kOpen, the write handler must run so that the program learns
+  // of it. Before the peer has offered its first receive window, nothing can be sent; the result is
+  // false then, so that a URL with several schemes can still try the next scheme
+  // (conn/lists/dial.h).
   return link_.stage.phase() != Phase::kOpen ||
          (!awaits_first_window() && link_.sender.buffer().has_room());
 }
@@ -281,7 +283,7 @@ bool RdmaCarrier::flush(ae::TimePoint until) noexcept {
   if (!handed_on() && until > clock_now()) {
     try {
       link_.state().pump(handed_on, until);
-    } catch (const std::exception&) {  // no memory to wait: returns the present state
+    } catch (const std::exception&) {  // no memory to wait: returns the result at once
     }
   }
   return handed_on();
@@ -350,17 +352,17 @@ void RdmaCarrier::close() noexcept {
       return;
     case Phase::kResending:
     case Phase::kLost:
-      return;  // PathRecovery::close_later() was called above
+      return;  // PathRecovery::close_later(), called above, closes the connection
     case Phase::kDead:
       if (ending_.at() == EndStep::kGone) host().release();
       return;
   }
 }
 
-// Waits, until `until`, for the delivery of all written bytes, and returns true if the peer has
-// received them. On iWARP a completion only means that the local TCP stream has accepted the bytes;
-// only the peer's answer to the end of the stream shows that they arrived. So this function ends
-// the stream, as close() does.
+// Waits, at most until the time `until`, for the delivery of all written bytes; returns true if the
+// peer has received them. On iWARP a completion only means that the local TCP stream has accepted
+// the bytes; only the peer's answer to the end of the stream shows that they arrived. So this
+// function also ends our stream, as close() does.
 bool RdmaCarrier::drain(ae::TimePoint until) noexcept {
   const auto asks = [this] {
     return closing() && recovery_ != nullptr && recovery_->can_ask_to_forget();
@@ -388,7 +390,7 @@ bool RdmaCarrier::drain(ae::TimePoint until) noexcept {
   if (!has_left() && until > clock_now()) {
     try {
       link_.state().pump(has_left, until);
-    } catch (const std::exception&) {  // no memory to wait: returns the present state
+    } catch (const std::exception&) {  // no memory to wait: returns the result at once
     }
   }
   return has_left();
@@ -434,7 +436,7 @@ bool RdmaCarrier::join(ae::EventLoop& loop) {
     return true;
   } catch (const VerbsError& error) {
     fail(error.failure());
-  } catch (const std::exception&) {  // the core then fails the connection for lack of memory
+  } catch (const std::exception&) {  // the caller then fails the connection for lack of memory
   }
   abandon();  // the connection belongs to no loop now, so close() must only release it
   return false;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The Carrier of transport rdma: implements the functions that the connection core calls on a
-// Carrier. The base class, LinkedCarrier, handles what rdma_cm, the device and the loop report
-// (conn/rdma/linked_carrier.h).
+// RdmaCarrier, the part of a connection that moves its bytes over RDMA: implements the functions
+// that ConnectionCore, the part common to all transports, calls. The base class LinkedCarrier
+// handles what rdma_cm, the device and the loop report (conn/rdma/linked_carrier.h).
 
 #include <memory>
 #include <utility>
@@ -15,7 +15,7 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class RdmaCarrier final : public LinkedCarrier {
  public:
-  /// Creates the Carrier of a connection. `listener`: the listener that accepts the connection;
+  /// Creates the RDMA part of a connection. `listener`: the listener that accepts the connection;
   /// null for an outgoing connection. Throws VerbsError if the machine has no RDMA.
   RdmaCarrier(const ConnectionType& type, LoopState& state,
               std::shared_ptr<const Settings> settings, AcceptOwner* listener = nullptr)
@@ -33,7 +33,8 @@ class RdmaCarrier final : public LinkedCarrier {
  private:
   struct Attempt;
 
-  // Overrides of Carrier: called by the connection core.
+  // Overrides of Carrier, called by ConnectionCore, the part of a connection common to all
+  // transports.
   void connect(const Endpoint& to) override;
   void connect_blocking(const Endpoint& to, ae::TimePoint deadline) override;
   ssize_t read(void* buffer, std::size_t size) override;

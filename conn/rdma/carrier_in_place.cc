@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Reading and writing in place: the user reads receive windows without a copy, writes into reserved
-// memory, or sends directly from its own registered memory.
+// Reading and writing without a copy over RDMA: the user reads the memory into which the peer has
+// written, writes into reserved memory, or sends directly from its own registered memory.
 
 #include <algorithm>
 #include <cerrno>
@@ -62,7 +62,9 @@ std::span<std::byte> RdmaCarrier::reserve(std::size_t size) {
 void RdmaCarrier::commit(std::size_t size) noexcept {
   link_.sender.queue().commit(size);
   if (link_.stage.phase() == Phase::kLost) return link_.state().want_reap(*this);
-  link_.release_kept(reader_.viewed());  // a view may use memory of an earlier path
+  // The reservation may have used memory of an earlier network path, which is freed now, except
+  // memory of which the user still has a view.
+  link_.release_kept(reader_.viewed());
   if (link_.stage.open()) link_.state().want_flush(*this);
 }
 

@@ -31,10 +31,11 @@ ae::Duration Deadline::on_timer(Of what, ae::TimePoint due) {
   if (!state_->iteration().may_expire()) return kAgain;
   timer_ = 0;
   const IterationBudget::Spending spending(state_->iteration());
-  // If the loop did not run for a while, the awaited event may have arrived and was not processed
-  // yet. So rdma_cm events are processed before the time counts as over: up to 64 if this timer is
-  // late and an address is awaited (kAddress); otherwise as many as this iteration may process. (An
-  // accepting side can also learn from its queue pair that the connection is established.)
+  // If the loop did not run for a while, the awaited event may have arrived without being
+  // processed. So rdma_cm events are processed before the time counts as over: up to 64 if this
+  // timer is late and the answer of an address is awaited (kAddress); otherwise as many as this
+  // iteration has time for. (An accepted connection can also learn from its queue pair that it is
+  // established.)
   const bool late = std::chrono::steady_clock::now() - due > kStoodStill;
   try {
     state_->catch_up(late && what == Of::kAddress ? IterationBudget::Most::kAll
@@ -42,8 +43,8 @@ ae::Duration Deadline::on_timer(Of what, ae::TimePoint due) {
   } catch (const std::exception&) {
     user_.on_no_memory();
   }
-  // If one of these events has set another deadline (a new timer), the expired deadline no longer
-  // applies.
+  // If an event that was processed above has set another deadline (a new timer), the expired
+  // deadline no longer applies.
   if (timer_ != 0) return ae::kNoMore;
   try {
     user_.on_deadline(what);

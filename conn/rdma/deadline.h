@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The one timer with which a connection limits the time that it waits. The event that it waits for
-// depends on the phase of the connection (Deadline::Of).
+// Class Deadline: the only timer of an RDMA connection, which limits the time that it waits for an
+// event. Which event that is depends on the phase of the connection (Deadline::Of).
 
 #include <cstdint>
 
@@ -18,7 +18,8 @@ class Deadline {
  public:
   enum class Of : std::uint8_t {
     kAddress,  ///< waiting for an answer of the address that is being tried, or of the name service
-    /// Waiting for the peer to finish the handshake and to offer its first receive window.
+    /// Waiting for the peer to finish the handshake and to offer its first receive window (memory
+    /// for our data).
     kAccept,
     /// After close(): waiting until all bytes that the user wrote are delivered to the peer.
     kLinger,
@@ -32,7 +33,7 @@ class Deadline {
   Deadline(const Deadline&) = delete;
   Deadline& operator=(const Deadline&) = delete;
 
-  /// Makes this object use the timers of another loop. No deadline may be set at that time.
+  /// Makes this object use the timers of another event loop. No deadline may be set at that time.
   void move_to(LoopState& state) noexcept { state_ = &state; }
 
   /// Sets the deadline to `delay` from now, in place of an earlier one. Returns false if there is
@@ -52,10 +53,10 @@ class Deadline {
 /// The object that is called when a Deadline has expired.
 class DeadlineUser {
  public:
-  /// Called when the deadline has passed. Events that had arrived but were not processed yet were
-  /// processed before this call, and none of them has set a new deadline.
+  /// Called when the deadline for the event `what` has passed. Before this call, events that had
+  /// arrived were processed as far as time allowed, and none of them has set a new deadline.
   virtual void on_deadline(Deadline::Of what) = 0;
-  /// Called if memory ran out while on_deadline() was handling an expired deadline.
+  /// Called if there was not enough memory to handle an expired deadline.
   virtual void on_no_memory() noexcept = 0;
 
  protected:

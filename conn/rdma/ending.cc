@@ -31,9 +31,9 @@ bool Ending::stop() noexcept {
     if (device.asks_port_first() || unreachable_ || device.port_down(id->port_num))
       link_.ask_port();
   }
-  // On iWARP the error state would reset the TCP stream, which may still have to transmit bytes
-  // that the device has reported as complete. So after a clean end the queue pair is not stopped,
-  // and the disconnect follows the last byte.
+  // On iWARP, stopping the queue pair would reset the TCP stream, which may still have to transmit
+  // bytes that the device has reported as complete. So after a clean end the queue pair is not
+  // stopped, and the disconnect follows the last byte.
   if (!(delivered_ && context->device().iwarp())) link_.stop();
   // Before rdma_cm knows that the connection is established, rdma_disconnect() would send nothing
   // and report success. The disconnect then waits for the event ESTABLISHED or the deadline.
@@ -73,8 +73,8 @@ void Ending::finish() noexcept {
 
 bool Ending::has_reports_to_come() noexcept {
   if (link_.queue_pair() == nullptr || !link_.pair.was_connected()) return false;
-  // Does nothing if the queue pair is stopped already. It is not if the deadline expired before
-  // reap() could stop it.
+  // Usually the queue pair is stopped already, and this does nothing. It is not if the deadline
+  // expired before the loop called reap(), which would have stopped it.
   link_.stop();
   if (at_ == EndStep::kQuieting) return false;
   if (!link_.quiet()) link_.context()->on_async_event();

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The end of one connection: the queue pair is stopped, the peer is notified with a disconnect, and
-// the device must report its last completions before the queue pair may be destroyed. The steps,
-// and what is true in each, are listed in conn/rdma/protocol/end_step.h. The connection sets the
-// deadlines and passes in events; this class decides when nothing is left to wait for.
+// Class Ending, the end of one RDMA connection: the queue pair is stopped, the peer is notified
+// with a disconnect, and the device must report its last completions before the queue pair may be
+// destroyed. The steps, and what is true in each, are listed in conn/rdma/protocol/end_step.h. The
+// connection sets the deadlines and passes in events; this class decides when nothing is left to
+// wait for.
 //
 // Invariants: the step fits the connection's phase (fits()); from step kUnsent on the queue pair is
 // stopped, except after a clean end on iWARP.
@@ -32,11 +33,12 @@ class Ending {
   Ending& operator=(const Ending&) = delete;
 
   EndStep at() const noexcept { return at_; }
-  /// Returns the time at which phase kClosing ends even if not all bytes are delivered.
+  /// Returns the time at which phase kClosing (delivery of written bytes after close()) ends even
+  /// if not all bytes are delivered.
   ae::TimePoint close_by() const noexcept { return close_by_; }
   void set_close_by(ae::TimePoint at) noexcept { close_by_ = at; }
 
-  // --- the reason for the end --------------------------------------------------------------------
+  // --- the reason why the connection ends --------------------------------------------------------
   /// Records that the connection ends cleanly: the peer has received all bytes that the user wrote.
   void set_delivered() noexcept { delivered_ = true; }
   /// Records that the peer seems to be unreachable. stop() then queries the state of the device's
@@ -46,18 +48,20 @@ class Ending {
   /// before.
   [[nodiscard]] bool stream_over() noexcept;
 
-  // --- phase kDisconnecting: the peer is notified ------------------------------------------------
-  /// Enters kDisconnecting without stopping the queue pair, because this iteration of the loop has
-  /// no time left for that: call stop() in a later iteration.
+  // --- phase kDisconnecting: the peer is notified of the end -------------------------------------
+  /// Records that stop() must be called in a later iteration of the loop, because this iteration
+  /// has no time left for it.
   void queue_stop() noexcept;
-  /// Stops the queue pair. Sends the disconnect if rdma_cm knows that the connection is
-  /// established. Returns true if no answer of the peer is expected: call finish().
+  /// Stops the queue pair (except after a clean end on iWARP). Sends the disconnect if rdma_cm
+  /// knows that the connection is established. Returns true if no answer of the peer is expected:
+  /// call finish().
   [[nodiscard]] bool stop() noexcept;
   /// Call when rdma_cm reports ESTABLISHED, before which no disconnect can be sent. Sends the
   /// disconnect if the queue pair is stopped. Returns true if no answer of the peer is expected:
   /// call finish().
   [[nodiscard]] bool on_known() noexcept;
-  /// Call when the deadline for the peer's answer to our disconnect has passed.
+  /// Call when the deadline for the peer's answer to our disconnect has passed: queries the state
+  /// of the device's port, which may be down.
   void on_no_answer() noexcept;
   /// Used on iWARP, where only the peer's answer to our disconnect shows that the peer has received
   /// all bytes (a completion only means that the local TCP stream has accepted them). Returns true

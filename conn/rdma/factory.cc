@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The functions of RdmaType that create objects on a loop: connections, listeners and acceptors.
+// The functions of RdmaType, the transport rdma, that create objects on an event loop: connections,
+// listeners and acceptors.
 
 #include "conn/core/make_connection.h"
 #include "conn/rdma/carrier.h"

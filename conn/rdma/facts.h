@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Facts about one connection that are shown to people: its addresses, its path and details. They
-// are available in any state, also without a queue pair.
+// Facts about one RDMA connection that are shown to people: its addresses, its network path and
+// details. They are available in any state, also without a queue pair.
 
 #include <memory>
 #include <optional>
@@ -19,7 +19,7 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 class RdmaFacts final : public CarrierFacts {
  public:
   /// Stores references to parts of the connection, which must outlive this object. `recovery`: the
-  /// pointer it refers to is null if the connection cannot resume.
+  /// pointer it refers to is null if the connection cannot continue over another network path.
   RdmaFacts(const Link& link, const std::unique_ptr<PathRecovery>& recovery) noexcept
       : link_(link), recovery_(recovery) {}
 

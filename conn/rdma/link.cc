@@ -22,9 +22,9 @@ QpTimeouts timeouts_on(const Device& device, const Settings& settings) noexcept 
   return timeouts;
 }
 
-// Returns the number of receives for a queue pair with its own receive queue. On iWARP a message
-// that finds no receive ends the connection. So a peer that is not aeconn, and does not count our
-// receives, gets at least as many as Valkey's programs post.
+// Returns the number of receives to post for a queue pair with its own receive queue. On iWARP a
+// message that finds no receive ends the connection. So a peer that does not use this library, and
+// thus does not count our receives, gets at least as many as Valkey's programs post.
 std::uint32_t own_receives_wanted(const DeviceContext& context, const Settings& settings,
                                   const PeerFacts& peer) noexcept {
   const Device& device = context.device();
@@ -73,8 +73,8 @@ void Link::make(bool may_bind) {
 }
 
 // Creates the objects of the connection up to the queue pair. Steps that can fail for lack of
-// resources come first, so that a failure costs no slow call. Memory for the first window is the
-// first of these, if the device allows this order.
+// resources come first, so that a failure costs no slow call. The first of them allocates memory
+// for the first receive window, if the device allows this order.
 void Link::set_up(bool may_bind) {
   context_ = state_->devices().context(id_, *settings_);
   state_->add(user_);
@@ -157,8 +157,9 @@ void Link::connect(ibv_mtu mtu) {
                    .infiniband = context_->device().infiniband(id_->port_num, state_->now())}));
 }
 
-// Called as soon as the queue pair can send, so that a device that refuses to bind keys is detected
-// before the connection is established.
+// Posts requests that bind keys (memory windows) to the queue pair. Called as soon as the queue
+// pair can send, so that a device that refuses this is detected before the connection is
+// established.
 bool Link::post_keys() {
   for (bool again = true; again && windows.has_key_to_change();) {
     const SendChain::Result result = sender.post_keys(qp_.get(), windows);
@@ -180,9 +181,10 @@ bool Link::give_up_pair() {
   const bool unsure = context_->device().binding() != Device::Binding::kNo;
   const bool refused = unsure && settings_->isolation == Isolation::kWindow;
   if (!refused || role_ == Role::kClient) {
-    // The next queue pair may get the same number. So the pending events of this one are read now,
-    // and are not mistaken for events of the next. They report nothing new, so the connection is
-    // detached first and does not receive them, nor the completions of its flushed receives.
+    // The next queue pair may get the number of this one. So the pending device events of this one
+    // are read now, and are not mistaken for events of the next. They report nothing new, so the
+    // connection is detached first and receives neither them nor the completions of its flushed
+    // receives.
     context_->detach(qp_->qp_num);
     context_->on_async_event();
   }
@@ -194,7 +196,7 @@ bool Link::give_up_pair() {
 }
 
 bool Link::keys_work() {
-  // Longest time to wait for the device to carry out a bind, which normally takes microseconds.
+  // Longest time to wait for the device to bind a memory window, which normally takes microseconds.
   constexpr ae::Duration kBindTimeout = std::chrono::milliseconds(20);
   Device& device = context_->device();
   if (path.iwarp() || (role_ == Role::kClient && device.binding() != Device::Binding::kUnsure))
@@ -212,8 +214,8 @@ bool Link::keys_work() {
     (void)::poll(nullptr, 0, 1);
   }
   const bool failed = waited && !std::exchange(proving_, false) && sender.requests().failed();
-  // If a completion has changed the phase, the set-up has ended, and the queue pair must not be
-  // replaced.
+  // If a completion has changed the phase of the connection, the set-up has ended, and the queue
+  // pair must not be replaced.
   return !failed || stage.phase() != phase || give_up_pair();
 }
 
@@ -225,15 +227,15 @@ void Link::manage_windows() {
           {domain_.get(), settings_->limit(), state_->statistics(), pair.was_connected()},
           state_->now()))
     state_->want_flush(user);
-  // The next tick may now be due earlier than planned: to detect that windows are idle, or to ask
-  // again for a window.
+  // The connection's next periodic check may now be due earlier than planned: to detect that
+  // receive windows are idle, or to ask again for memory for one.
   if (user.in_wheel() && stream.next_tick() < user.due()) state_->look_at(user, stream.next_tick());
 }
 
 void Link::on_keys_changed() {
   const WindowMemory::Changed changed = windows.on_done(sender.requests().done(), domain_.get());
   if (changed == WindowMemory::Changed::kBound) context_->device().prove_binding();
-  // A window whose key was invalidated is free, so another window may be created in its place.
+  // A receive window whose key was invalidated is free, so another one may be created in its place.
   if (changed != WindowMemory::Changed::kNone) manage_windows();
 }
 
@@ -267,9 +269,9 @@ void Link::stop_and_report() noexcept {
   stop();
 }
 
-// A queue pair must not be destroyed before it is quiet, because of some devices: mlx5, bnxt_re and
-// hns drop its remaining completions, and with them shared receives; irdma accesses the queue pair
-// even after it was destroyed.
+// Some drivers require that a queue pair is destroyed only after its last completion: mlx5, bnxt_re
+// and hns drop the remaining completions, and with them shared receives; irdma accesses the queue
+// pair even after it was destroyed.
 bool Link::quiet() const noexcept {
   if (!qp_ || !pair.was_connected() || !context_ || context_->lost()) return true;
   return sender.requests().count() == 0 && (qp_->srq == nullptr || pair.took_last_receive());
@@ -306,8 +308,8 @@ void Link::destroy_queue_pair() noexcept {
     if (ours && lease_.queue() != nullptr) drain();
     context_->detach(qp_->qp_num);
   }
-  // Keys must be freed before the queue pair: with rxe, ibv_destroy_qp() waits until no memory
-  // window is bound to it.
+  // The keys (memory windows) must be freed before the queue pair: with rxe, ibv_destroy_qp() waits
+  // until no memory window is bound to the queue pair.
   windows.drop_keys();
   qp_.reset();
   // The device may give the number of the destroyed queue pair to a new one at once, so completions
@@ -318,7 +320,8 @@ void Link::destroy_queue_pair() noexcept {
 
 void Link::release(bool viewed) noexcept {
   if (domain_) {
-    // If viewed_ is set already, the view is of memory of an earlier path.
+    // If viewed_ (the memory kept for the user's view) is set already, the view is of memory of an
+    // earlier network path.
     if (viewed && viewed_ == nullptr) {
       viewed_ = domain_;
       viewed_windows_ = windows.take();

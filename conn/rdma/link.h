@@ -3,10 +3,11 @@
 // A connection's objects of rdma_cm and of its device, and the byte stream that runs over them. The
 // objects are created in this order:
 //
-//   id, context, domain, first window, receives, completion queue lease, queue pair
+//   rdma_cm id, device context, protection domain, first receive window, receives,
+//   reserved entries of a completion queue, queue pair
 //
-// (On soft-RoCE the first window comes after the queue pair: Device::keys_are_younger().) The queue
-// pair is destroyed first, the id last.
+// (On soft-RoCE the first receive window comes after the queue pair: Device::keys_are_younger().)
+// The queue pair is destroyed first, the rdma_cm id last.
 //
 // If an address fails during connect(), the objects are destroyed and created again for the next
 // address. Memory of which the user has a view (a pointer into a receive window) outlives the other
@@ -47,9 +48,10 @@ class Link {
  public:
   Link(LoopState& state, std::shared_ptr<const Settings> settings, Role role, LinkUser& user);
 
-  // --- general properties ------------------------------------------------------------------------
+  // --- loop, settings, and access to the objects -------------------------------------------------
   LoopState& state() const noexcept { return *state_; }
-  /// Makes the link use another loop. The link must have no rdma_cm or verbs objects at that time.
+  /// Makes this object use another event loop. It must have no rdma_cm or verbs objects at that
+  /// time.
   void move_to(LoopState& state) noexcept { state_ = &state; }
   LinkUser& user() const noexcept { return user_; }
   const Settings& settings() const noexcept { return *settings_; }
@@ -68,8 +70,8 @@ class Link {
     if (receives_ != nullptr) return receives_.get();
     return domain_ != nullptr ? domain_->shared_receives() : nullptr;
   }
-  /// Returns the route of the connection: read from the device if there is a queue pair, otherwise
-  /// the last known one.
+  /// Returns the route of the connection (GID, MTU, traffic class): read from the device if there
+  /// is a queue pair, otherwise the last known one.
   const Route& read_route() const noexcept {
     const bool there = qp_ && id_ && !inherited();
     return path.route(there ? qp_.get() : nullptr, there ? id_->port_num : 0);
@@ -79,20 +81,20 @@ class Link {
   /// Replaces the settings that were passed to the constructor. Must not be called once the
   /// connection has created an rdma_cm or verbs object.
   void configure(std::shared_ptr<const Settings> settings);
-  /// Replaces the stream by a new one, for another address or another queue pair. `connection`: the
-  /// number of the connection that static trace points report.
+  /// Replaces the protocol state of the byte stream by a new one, for another address or another
+  /// queue pair. `connection`: the number of the connection that static trace points report.
   void renew_stream(std::uint64_t connection);
   /// Creates the queue pair and the objects that it needs (device context, protection domain, first
-  /// window, receives, completion queue) on the device of the rdma_cm id. Throws VerbsError;
-  /// objects that were created before the failure stay until tear_down(). `may_bind`: false if the
-  /// queue pair must not bind keys (memory windows), because a bind has failed on an earlier queue
-  /// pair.
+  /// receive window, receives, completion queue) on the device of the rdma_cm id. Throws
+  /// VerbsError; objects that were created before the failure stay until tear_down(). `may_bind`:
+  /// false if the queue pair must not bind keys (memory windows), because a bind has failed on an
+  /// earlier queue pair.
   void make(bool may_bind);
   /// Call when the peer's parameters are known: makes the queue pair ready to send and receive
   /// (state RTS), with the path MTU `mtu`. Throws VerbsError.
   void connect(ibv_mtu mtu);
-  /// Tests whether the device can bind the keys of windows to a queue pair; call it before the
-  /// connection is established. Some devices refuse a bind when it is posted, others when it is
+  /// Tests whether the device can bind the keys of receive windows to a queue pair; call it before
+  /// the connection is established. Some devices refuse a bind when it is posted, others when it is
   /// executed, which makes the queue pair unusable. So a device counts as able only after it has
   /// carried out a bind. Returns false if this queue pair is unusable: create another one that
   /// binds no keys. The device counts as unable only after a failure that the peer cannot have
@@ -100,19 +102,20 @@ class Link {
   /// option isolation=window requires a key that could not be bound.
   bool keys_work();
   /// Call when a work request has failed. Returns true if keys_work() is waiting for the result of
-  /// a bind, which is this failure: it must then not end the connection. Only the first call
-  /// returns true.
+  /// a bind, which is this failure: the failure must then not end the connection. Only the first
+  /// call returns true.
   bool take_proving() noexcept { return std::exchange(proving_, false); }
 
   // --- while the connection is open --------------------------------------------------------------
-  /// Frees the windows that the stream no longer uses and provides those that it wants. Call it
-  /// after every input to the stream.
+  /// Frees the receive windows (memory for the peer's data) that the stream no longer uses and
+  /// provides those that it wants. Call it after every input to the stream.
   void manage_windows();
-  /// Call when requests on the send queue have completed: records the changes of window keys that
-  /// they have carried out.
+  /// Call when requests on the send queue have completed: records the changes of the keys of
+  /// receive windows that they have carried out.
   void on_keys_changed();
-  /// Call when the device has refused to bind or invalidate the key of `window`. Returns false if
-  /// the connection cannot continue.
+  /// Call when the device has refused to bind or invalidate the key of `window`: frees the window,
+  /// or continues without bound keys. Returns false if neither is possible, so that the connection
+  /// cannot continue.
   bool on_key_refused(ReceiveWindow& window);
   bool keys_go_alone() const noexcept { return context_ && context_->device().binds_alone(); }
   /// Processes all completions in the completion queue that this connection uses, including those
@@ -138,25 +141,27 @@ class Link {
   bool can_disconnect() const noexcept;
   /// Queries the state of the device's port, because a port may go down without an event.
   void ask_port() noexcept;
-  /// Records that a request has failed as it does if the device's port has no link or no route.
+  /// Call when a request has failed as it does if the device's port has no link or no route: the
+  /// port counts as down until a query of its state shows otherwise.
   void on_no_route() noexcept;
   /// Destroys the queue pair, after processing the completions that are still in its completion
   /// queue.
   void destroy_queue_pair() noexcept;
-  /// Frees the windows and the memory for sending, then the other objects. Memory of which the user
-  /// has a view (`viewed`) or a reservation is kept until release_kept(). The stream must not use
-  /// the windows afterwards.
+  /// Frees the receive windows and the memory for sending, then the other objects. Memory of which
+  /// the user has a view (`viewed`: peek() has returned it) or a reservation is kept until
+  /// release_kept(). The stream must not use the windows afterwards.
   void release(bool viewed) noexcept;
-  /// Frees the memory that release() has kept, unless a view (`viewed`) or a reservation still uses
-  /// it.
+  /// Frees the memory that release() has kept, unless a view (`viewed`) or a reservation of the
+  /// user still uses it.
   void release_kept(bool viewed) noexcept;
 
  private:
   void set_up(bool may_bind);
-  /// Posts the due key changes of the windows. Returns false if the device has stopped the queue
-  /// pair.
+  /// Posts the requests that bind or invalidate keys of receive windows. Returns false if the
+  /// device has stopped the queue pair.
   bool post_keys();
-  /// Prepares for the replacement of this queue pair. Returns false, the result of keys_work().
+  /// Prepares for the replacement of this queue pair, and returns false, the result of keys_work().
+  /// Throws VerbsError if the option isolation=window forbids a replacement.
   bool give_up_pair();
 
   LoopState* state_;
@@ -171,9 +176,10 @@ class Link {
   CmId id_;
   std::shared_ptr<DeviceContext> context_;
   std::shared_ptr<Domain> domain_;
-  // Memory that is still used after domain_ was released. viewed_, viewed_windows_: the domain and
-  // the windows of which the user has a view. reserved_: the domain of the memory that the user has
-  // reserved. Null: there is none. Both may belong to different network paths.
+  // Memory that is still used after the protection domain domain_ was released. viewed_,
+  // viewed_windows_: the domain and the receive windows of which the user has a view. reserved_:
+  // the domain of the memory that the user has reserved. Null: there is none. Both may belong to
+  // different network paths.
   std::shared_ptr<Domain> viewed_;
   WindowMemory::Windows viewed_windows_;
   std::shared_ptr<Domain> reserved_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The life of a connection up to its end: it is established, messages arrive, requests complete,
-// and chains of requests are posted. The end of a connection is in linked_carrier_end.cc.
+// Class LinkedCarrier, the life of an RDMA connection up to its end: it is established, messages
+// arrive, requests complete, and chains of requests are posted. The end of a connection is in
+// linked_carrier_end.cc.
 
 #include "conn/rdma/linked_carrier.h"
 
@@ -34,7 +35,8 @@ LinkedCarrier::~LinkedCarrier() {
 
 // --- set-up of the connection --------------------------------------------------------------------
 
-// Enters phase kOpen, on the connecting and on the accepting side.
+// Called on both sides when the connection is established: enters phase kOpen, or kResending if
+// this is a new network path of an existing connection.
 void LinkedCarrier::on_set_up() {
   const bool again = lost();
   link_.stage.move(again ? Phase::kResending : Phase::kOpen);
@@ -47,7 +49,8 @@ void LinkedCarrier::on_set_up() {
   link_.stream.liveness().on_open(std::chrono::steady_clock::now());
   link_.state().look_at(*this, link_.stream.next_tick());
   link_.state().want_flush(*this);
-  // On the accepting side this deadline has been running since the connection request.
+  // Sets the deadline for the peer's first receive window. On the accepting side it has been
+  // running since the connection request.
   if (!again && link_.role() == Role::kClient && awaits_first_window() &&
       !deadline_.set(link_.settings().accept_timeout, Deadline::Of::kAccept))
     return end_with(out_of_memory());
@@ -107,7 +110,8 @@ void LinkedCarrier::on_cm_event(const CmEvent& event) {
       default:
         // The event reports an assumption of rdma_cm, for example that a link-layer address has
         // changed or that one of its own messages was lost. Such an event must not end an
-        // established connection, whose queue pair may still work. So the path is only probed.
+        // established connection, whose queue pair may still work. So the network path is only
+        // probed.
         if (!link_.stage.open()) break;
         link_.stream.ask_path();
         return link_.state().want_flush(*this);
@@ -124,12 +128,13 @@ void LinkedCarrier::on_cm_event(const CmEvent& event) {
 void LinkedCarrier::on_immediate(std::uint32_t length) {
   if (posting_.goes_straight() && link_.stage.phase() == Phase::kOpen &&
       link_.stream.take_straight(length, link_.state().now())) [[likely]] {
-    // The message may prove that the peer has free receives, for which staged data may be waiting.
+    // The message may prove that the peer has free posted receives, for which written bytes may be
+    // waiting.
     if (link_.sender.queue().staged() != 0) link_.state().want_flush(*this);
     return reader_.has_view() ? update_ready() : update_readable();
   }
-  // All other messages. Not inlined, so that the path above need not save the registers that this
-  // needs.
+  // Handles the messages that the fast path above does not. Not inlined, so that the fast path need
+  // not save the registers that this code needs.
   const auto on_other = [this](std::uint32_t bytes) __attribute__((noinline)) {
     // The first message may come before rdma_cm has read the peer's last handshake message, so the
     // connection is established here too.
@@ -142,7 +147,7 @@ void LinkedCarrier::on_immediate(std::uint32_t length) {
         !link_.stage.in_use())
       return after_input();
     if (link_.sender.queue().staged() != 0 || stream.outbound().end().finish_is_due())
-      link_.state().want_flush(*this);  // the peer may have free receives again
+      link_.state().want_flush(*this);  // the peer may have free posted receives again
     update_ready();
   };
   on_other(length);
@@ -153,8 +158,8 @@ void LinkedCarrier::on_message(std::span<const std::byte> bytes) {
   posting_.on_first_message();
   ++link_.state().statistics().control_received;
   link_.stream.on_control(bytes, link_.state().now());
-  // Cancels the deadline for the peer's first window. In phase kResending, a deadline that is set
-  // limits a close() and must stay.
+  // Cancels the deadline for the peer's first receive window. In phase kResending, a deadline that
+  // is set limits a close() and must stay.
   if (link_.stage.in_use() && link_.stage.phase() != Phase::kResending && !awaits_first_window())
     deadline_.clear(loop());
   after_input();
@@ -224,7 +229,8 @@ void LinkedCarrier::post_due() noexcept {
   if (inherited()) return;
   if (ending_.at() == EndStep::kNone && posting_.post_straight(host())) [[likely]]
     return;
-  // All that does not go straight. Not inlined, for the same reason as in on_immediate().
+  // Posts what the fast path above does not. Not inlined, so that the fast path need not save the
+  // registers that this code needs.
   const auto post_others = [this]() __attribute__((noinline)) {
     if (!link_.stage.open() || ending_.at() == EndStep::kStreamOver) return;
     try {
@@ -232,8 +238,8 @@ void LinkedCarrier::post_due() noexcept {
       std::optional<Posting::Refusal> refusal = posting_.post_due(host());
       if (!refusal) return;
       if (!refusal->stopped) return end_with(std::move(refusal->why));
-      // The completion of a failed request says more about the reason than the refusal of the next
-      // one. On iWARP the requests are just flushed.
+      // The completion of an earlier request that failed states the reason better than the refusal
+      // of this one. (Not on iWARP, where it only reports that requests were flushed.)
       if (!link_.path.iwarp()) link_.drain();
       end_path(std::move(refusal->why));
     } catch (const std::exception&) {
@@ -264,8 +270,9 @@ void LinkedCarrier::on_tick(ae::TimePoint now, ae::Duration late) noexcept {
   try {
     if (lost()) return recovery_->go_on();
     if (link_.stage.open()) {
-      // If the tick is later than this, our own loop was stopped, and messages of the peer may have
-      // arrived without being processed.
+      // If this periodic check is late by more than a third of the keepalive interval (within these
+      // bounds), our own loop was stopped, and messages of the peer may have arrived without being
+      // processed.
       constexpr ae::Duration kLongest = std::chrono::seconds(1);
       constexpr ae::Duration kLeast = std::chrono::milliseconds(25);
       const ae::Duration third = link_.settings().keepalive / 3;
@@ -285,8 +292,8 @@ void LinkedCarrier::on_tick(ae::TimePoint now, ae::Duration late) noexcept {
         state.want_flush(*this);
       after_input();
     }
-    // Plans the next tick: for an open connection, at the time that it needs; before and during the
-    // set-up, at a fixed interval.
+    // Plans the next periodic check: for an open connection, at the time that it needs; before and
+    // during the set-up, at a fixed interval.
     constexpr ae::Duration kLater = std::chrono::seconds(3);
     if (link_.stage.open()) {
       ae::TimePoint next = next_tick();

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A Carrier that has a Link. This class handles what rdma_cm, the device and the loop report; the
-// class derived from it, RdmaCarrier, handles the calls of the connection core.
+// Class LinkedCarrier, the base class of RdmaCarrier: a connection over RDMA and its parts. It
+// handles what rdma_cm, the device and the loop report; RdmaCarrier handles the calls of
+// ConnectionCore, the part of a connection that is common to all transports.
 //
 // Its parts:
 //
 //   Setup          tries addresses and connects (connecting side only; freed afterwards)
 //   Link           the rdma_cm and verbs objects of the connection
-//     Stream         the protocol
+//     Stream         the protocol of the byte stream
 //     WindowMemory   receive windows and their keys
 //     Sender         send buffer, chains of requests, completions
 //     Path           addresses, device, route
@@ -39,7 +40,7 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class LinkedCarrier;
 
-/// Owns an accepted connection until it is handed over to the user.
+/// The owner of an accepted connection, until the connection is handed over to the user.
 class AcceptOwner {
  public:
   /// Called when `carrier` is established and ready to send and receive data.
@@ -59,8 +60,8 @@ class LinkedCarrier : public QueuedCarrier,
                       protected PathRecoveryUser {
  public:
   ~LinkedCarrier() override;
-  /// Call when the listener has handed this connection over to the user, or is being destroyed: the
-  /// Carrier does not call the listener any more.
+  /// Call when the listener has handed this connection over to the user, or is being destroyed:
+  /// this object does not call the listener any more.
   void leave_listener() noexcept { listener_ = nullptr; }
 
  protected:
@@ -95,38 +96,44 @@ class LinkedCarrier : public QueuedCarrier,
   void on_set_up() override;
   void on_set_up_failed(Failure why) noexcept override;
 
-  // Overrides of PathRecoveryUser. (Further ones are below, with the end of the connection.)
+  // Overrides of PathRecoveryUser, called by PathRecovery, which handles the loss of the network
+  // path. (Further ones are below, with the end of the connection.)
   void on_progress() noexcept override { update_ready(); }
   void on_peer_closed_without_path(Failure missed) noexcept override;
 
   // --- while the connection is open (linked_carrier.cc) ------------------------------------------
-  /// Call after every input to the stream: ends the connection if the stream has failed, provides
-  /// windows, and schedules a flush if something must be posted.
+  /// Call after every input to the byte stream (message of the peer, read by the user, periodic
+  /// check): ends the connection if the stream has failed, provides receive windows that the stream
+  /// wants, and schedules the posting of requests that are due.
   void after_input();
-  /// Call instead of after_input() when the user has read a window to its end.
+  /// Call when the user has read a receive window to its end: does what after_input() does, and
+  /// frees the copy of unread bytes if that was read to its end.
   void on_window_read();
-  /// Ends the user's view of received bytes, and frees memory that was kept for it. Returns the
-  /// result of Reader::end_view().
+  /// Ends the user's view of received bytes (the result of peek()), and frees memory that was kept
+  /// for it. Returns true if the user was waiting for more than one byte, so that the read handler
+  /// may be due now.
   bool end_view() noexcept;
-  /// Returns true until the peer has offered its first window, which it must do at once after the
-  /// connection was established. After a resume it may have none to offer, because its program has
-  /// not read yet or we have ended our stream; the result is false then.
+  /// Returns true until the peer has offered its first receive window, which it must do at once
+  /// after the connection was established. On a new network path after a loss it may have none to
+  /// offer, because its program has not read yet or we have ended our stream; the result is false
+  /// then.
   bool awaits_first_window() const noexcept {
     return !link_.stream.outbound().peer_windows().any() &&
            (session() == nullptr || session()->resumes() == 0);
   }
 
   // --- the network path and its loss (linked_carrier_end.cc) -------------------------------------
-  /// Returns the session, by which the connection can continue over another path; null: it cannot.
+  /// Returns the session, the state by which the connection can continue over another network path;
+  /// null: it cannot continue.
   Session* session() const noexcept {
     return recovery_ == nullptr ? nullptr : recovery_->session();
   }
-  /// Returns true from the loss of the path until there is a new one.
+  /// Returns true from the loss of the network path until there is a new one.
   bool lost() const noexcept { return recovery_ != nullptr && recovery_->lost(); }
   bool keeps_unsent() const noexcept { return recovery_ != nullptr && recovery_->keeps_unsent(); }
   /// Returns references to the objects that a PathRecovery of this connection needs.
   PathRecovery::Around around() noexcept;
-  /// Ends only the path if the connection can continue over another one; otherwise ends the
+  /// Ends only the network path if the connection can continue over another one; otherwise ends the
   /// connection with `failure`.
   void end_path(Failure failure) noexcept;
 
@@ -142,7 +149,8 @@ class LinkedCarrier : public QueuedCarrier,
   void continue_close() noexcept;
   void finish() noexcept override;
   void tear_down() noexcept;
-  /// Ends the user's view of received bytes and the user's reservation of memory for sending.
+  /// Ends the user's view of received bytes (the result of peek()) and the user's reservation of
+  /// memory for sending.
   void drop_kept() noexcept;
 
   Link link_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How a connection ends: by its user, by its peer, by a deadline, or by the device.
+// Class LinkedCarrier, the end of an RDMA connection: by its user, by its peer, by a deadline, or
+// by the device.
 
 #include <fmt/format.h>
 
@@ -60,15 +61,15 @@ void LinkedCarrier::on_work_failed(ibv_wc_status status, bool was_send, std::uin
     return;
   }
   const bool was_bind = was_send && link_.windows.is_bound_by(sequence);
-  // While it is unknown whether the device can bind keys, several error statuses of a bind show
-  // that it cannot. Later only IBV_WC_MW_BIND_ERR does.
+  // While it is unknown whether the device can bind keys (memory windows), several error statuses
+  // of a bind show that it cannot. Later only IBV_WC_MW_BIND_ERR does.
   Device& device = link_.context()->device();
   const bool unsure = device.binding() == Device::Binding::kUnsure;
   if (was_bind && (unsure ? shows_inability(status) : status == IBV_WC_MW_BIND_ERR))
     device.give_up_binding();
   if (link_.take_proving()) return;
-  // On iWARP the queue pair fails when the peer ends its stream. rdma_cm reports later whether the
-  // peer closed the connection.
+  // On iWARP the queue pair fails when the peer ends its TCP stream. rdma_cm reports later whether
+  // the peer closed the connection.
   if (status == IBV_WC_WR_FLUSH_ERR && device.iwarp() && link_.stage.open()) {
     if (ending_.stream_over() && !deadline_.set(Ending::kFailureTimeout, Deadline::Of::kStreamOver))
       on_deadline(Deadline::Of::kStreamOver);
@@ -135,8 +136,8 @@ void LinkedCarrier::on_event(const QueuePairEvent& event) {
       if (link_.stage.ended() && link_.context() != nullptr && link_.context()->lost()) finish();
       return;
     }
-    // Ends the path if its port has been down for longer than the device's retries take. Shorter
-    // interruptions do not end it.
+    // Ends the network path if the device's port has been down for longer than the device's retries
+    // take. Shorter interruptions do not end it.
     case kPortDown: {
       const CmId& id = link_.id();
       if (!id || id->port_num != event.port || event.since < link_.retry_time()) return;
@@ -161,7 +162,7 @@ void LinkedCarrier::end_with(Failure failure, Unread unread) noexcept {
   if (link_.stage.ended()) return;
   const bool was_open = link_.stage.open() || lost();
   if (!closing()) {
-    // If lost() is true, lose_path() has done this.
+    // Adds the peer's address to the text. If lost() is true, lose_path() has already done so.
     if (was_open && !lost()) link_.path.name_peer(failure);
     if (was_open && unread == Unread::kKeep && link_.stream.inbound().has_unread())
       pending_failure_ = std::move(failure);
@@ -188,16 +189,16 @@ void LinkedCarrier::peer_closed() {
   if (ending_.at() == EndStep::kStreamOver) link_.context()->on_async_event();
   if (link_.stage.ended() || link_.stage.phase() == Phase::kLost) return;
   // Data that the peer sent before its close is in the completion queue already, because the peer
-  // waits for its acknowledgement before it closes. The close may also be the first sign that the
-  // connection was established.
+  // waits for the acknowledgement of the data before it closes. The close may also be the first
+  // sign that the connection was established.
   if (link_.stage.in_use() || link_.stage.phase() == Phase::kAccepting) link_.drain();
   if (link_.stage.ended() || link_.stage.phase() == Phase::kLost) return;
   if (link_.stage.in_use()) {
     if (link_.stream.peer().tells_end() && !link_.stream.peer_end().finished())
       return end_path({std::make_error_code(std::errc::connection_reset),
                        "the connection was cut before the peer ended its stream"});
-    // A peer of a session announces a close by kFinished. This peer has not, so it has not closed
-    // but lost its path.
+    // A peer whose connection can continue over another network path (there is a session) announces
+    // a close by the message kFinished. This peer has not, so it has not closed but lost its path.
     if (session() != nullptr && !link_.stream.peer_end().leaves())
       return end_path({std::make_error_code(std::errc::connection_reset),
                        "the connection was cut while the peer still read"});
@@ -250,8 +251,9 @@ void LinkedCarrier::on_deadline(Deadline::Of what) {
 
 void LinkedCarrier::begin_close() noexcept {
   ae::Duration linger = link_.settings().linger;
-  // With linger=0 no bytes are delivered. But after shutdown() the peer of a session would mistake
-  // a disconnect for the loss of the path, so kFinished must be sent first.
+  // With linger=0 no bytes are delivered. But if the connection can continue over another network
+  // path (there is a session), the peer would after shutdown() mistake a disconnect for the loss of
+  // the path, so the message kFinished must be sent first.
   if (linger == ae::Duration::zero() && session() != nullptr &&
       link_.stream.outbound().end().finished(false))
     linger = Ending::kFailureTimeout;
@@ -317,7 +319,7 @@ void LinkedCarrier::finish() noexcept {
 
 void LinkedCarrier::reap() {
   if (link_.stage.phase() == Phase::kLost) return recovery_->go_on();
-  // Scheduled for the lost path, and a new one is being set up already.
+  // This call was scheduled for a lost network path, and a new path is being set up already.
   if (!link_.stage.ended()) return;
   if (link_.stage.phase() == Phase::kDisconnecting) {
     if (ending_.stop()) finish();
@@ -326,7 +328,7 @@ void LinkedCarrier::reap() {
   if (ending_.has_reports_to_come() && deadline_.set(kQuietTime, Deadline::Of::kQuiet))
     return ending_.wait();
   deadline_.clear(loop());
-  setup_.reset();  // a look-up of a name may still be running
+  setup_.reset();  // cancels the look-up of a name, if one is still running
   tear_down();
   ending_.gone();
   link_.state().forget(*this);
@@ -336,12 +338,12 @@ void LinkedCarrier::reap() {
 void LinkedCarrier::tear_down() noexcept {
   posting_.clear_pace(loop());
   link_.destroy_queue_pair();
-  // Copies unread bytes out of the windows before these are freed, so that the user can still read
-  // the bytes.
+  // Copies unread bytes out of the receive windows before these are freed, so that the user can
+  // still read the bytes.
   if (!link_.stream.inbound().released()) {
     std::unique_ptr<std::byte[]> copy;
-    // Nothing is copied in a child of fork(), where the memory of the windows may not even be
-    // mapped (madvise(2), MADV_DONTFORK).
+    // Nothing is copied in a child of fork(), where the memory of the receive windows may not even
+    // be mapped (madvise(2), MADV_DONTFORK).
     const bool keep = link_.stage.phase() == Phase::kDead && !inherited() &&
                       link_.stream.inbound().has_unread() && !closing() &&
                       // After shutdown_both() the state is kClosed, and unread bytes are dropped.

@@ -12,9 +12,9 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class LoopState;
 
-/// Checks limits before they are reached. Stores in the statistics how many connections the limits
-/// allow, and how many limits are too low for `wanted` connections; aeconn-doctor explains the
-/// limits.
+/// Computes how many connections the limits of this machine and of its opened devices allow, and
+/// how many of these limits are too low for `wanted` connections. Stores both numbers in the
+/// statistics of the loop; aeconn-doctor explains the limits.
 void record_capacity(LoopState& state, const Settings& settings, std::uint64_t wanted);
 
 /// Returns a text if a listener on this loop can serve no connection, because the limit on locked

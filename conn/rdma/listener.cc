@@ -55,8 +55,8 @@ class ListenerCore::Port final : private CmUser {
     };
     if (rdma_bind_addr(id_.get(), address_.get()) != 0) failed("bind to");
     core_.state_->devices().watch_removal(id_);
-    // If the id is bound to one address, its device is compared with the option `device` here. With
-    // "*", the device of each request is checked instead.
+    // If the rdma_cm id is bound to one address, the device of the address is compared with the
+    // option `device` here. With the address "*", the device of each request is checked instead.
     const std::string& device = core_.settings_.device;
     if (!device.empty() && id_->verbs != nullptr &&
         device != ibv_get_device_name(id_->verbs->device)) {
@@ -180,8 +180,8 @@ void ListenerCore::stop() noexcept {
   if (stopped_) return;
   stopped_ = true;
   leave_loop();
-  // The ports are closed but not destroyed, because this function may have been called from a
-  // function of a Port.
+  // The objects of class Port (listening addresses) are closed but not destroyed, because one of
+  // their functions may have called this one.
   for (const auto& port : ports_) port->close();
   requests_.clear();
   refusals_.clear();
@@ -198,15 +198,15 @@ void ListenerCore::leave_loop() noexcept {
   unqueue();
   if (state_ == nullptr) return;
   state_->listeners().remove(*this);
-  // Starts the timer that destroys prepared queue pairs and then closes devices that are not used
-  // any more.
+  // Starts the timer that destroys queue pairs that were created in advance, and then closes
+  // devices that are not used any more.
   if (!state_->inherited()) state_->preparation().soon();
   if (retry_ != 0) state_->loop().remove_time_event(std::exchange(retry_, 0));
 }
 
-// The listening ids are not moved to the new loop: that loop could get their events before arrive()
-// is called, and the kernel would drop requests that were not read. Instead, all events are read
-// here, and the new loop listens with new ids.
+// The listening rdma_cm ids are not moved to the new loop: that loop could get their events before
+// arrive() is called, and the kernel would drop requests that were not read. Instead, all events
+// are read here, and the new loop listens with new ids.
 void ListenerCore::leave(const std::shared_ptr<CmChannel>& to) noexcept {
   if (state_ != nullptr) state_->drain_cm();
   leave_loop();
@@ -410,8 +410,8 @@ void ListenerCore::accept(std::unique_ptr<RdmaPending> request) {
   }
 }
 
-// The handler is called later, from the loop's ready list, because requests are also processed
-// where no handler of the user may run.
+// Queues `why` for the user's handler for refused requests. The handler is called later, from the
+// loop's ready list, because requests are also processed where no handler of the user may run.
 void ListenerCore::refused(const Failure& why) {
   if (!refused_ || refusals_.size() >= settings_.backlog) return;
   refusals_.push_back(why);
@@ -431,7 +431,8 @@ void ListenerCore::on_lost(LinkedCarrier& carrier) noexcept {
 }
 
 std::size_t ListenerCore::run_ready() {
-  // The destructor puts the listener back on the loop's ready list, even if a handler throws.
+  // The destructor puts the listener back on the loop's ready list if it has more to do, even if a
+  // handler has thrown.
   struct Requeue {
     ListenerCore& core;
     ~Requeue() {
@@ -478,8 +479,8 @@ std::size_t ListenerCore::run_ready() {
 
 namespace {
 
-// Stops the core and lets the loop destroy it later: the user's object may be destroyed inside a
-// handler that the core is calling.
+// Stops `core`, the implementation of a listener, and lets the loop destroy it later: the user's
+// object may be destroyed inside a handler that `core` is calling.
 void let_go(std::unique_ptr<ListenerCore> core) noexcept {
   core->stop();
   if (ae::EventLoop* loop = core->loop()) loop->destroy_later(std::move(core));

@@ -28,9 +28,9 @@ struct ListenTo {
   PendingHandler arrived = nullptr;
 };
 
-/// The common implementation of a listener, a port listener and a loop acceptor (which does not
-/// listen on an address). It stays alive while a handler runs, even if the handler destroys the
-/// user's object.
+/// The common implementation of a listener, a port listener (which passes requests on to other
+/// loops) and a loop acceptor (which accepts such requests on one loop, and listens on no address).
+/// It stays alive while a handler runs, even if the handler destroys the user's object.
 class ListenerCore final : public ae::Deferred,
                            public ReadyItem,
                            public LoopListener,
@@ -38,8 +38,8 @@ class ListenerCore final : public ae::Deferred,
  public:
   ListenerCore(const ConnectionType& type, LoopState& state, const Settings& settings, ListenTo to);
   ~ListenerCore() override;
-  /// Starts to listen on the addresses of `endpoint`. Throws Error if it cannot listen on one that
-  /// is not optional.
+  /// Starts to listen on the addresses of `endpoint`. Throws Error if it can listen on none, or not
+  /// on one that is not optional, or if memory limits allow no connection.
   void listen(const Endpoint& endpoint);
   void stop() noexcept;
   void loop_gone() noexcept override;
@@ -61,15 +61,15 @@ class ListenerCore final : public ae::Deferred,
   /// is refused.
   void leave(const std::shared_ptr<CmChannel>& to) noexcept;
   void arrive(LoopState& state);
-  /// Loop acceptor only. take() accepts a request that a port listener has passed on; it may also
-  /// queue or refuse the request. give_back() removes and returns the oldest queued request; null
-  /// if there is none.
+  /// take() accepts a connection request; or queues it while the listener is paused; or refuses it
+  /// if too many wait. give_back() (loop acceptor only) removes and returns the oldest queued
+  /// request; null if there is none.
   void take(std::unique_ptr<RdmaPending> request);
   std::unique_ptr<RdmaPending> give_back() noexcept;
   const Settings& settings() const noexcept override { return settings_; }
   bool wishes_prepared() const noexcept override { return settings_.prepared != 0 && !arrived_; }
-  /// Returns true if connections may arrive on this device. For a loop acceptor and a listener on
-  /// "*" this is every device, unless the option `device` names another one.
+  /// Returns true if connections may arrive on the device named `device`. For a loop acceptor and a
+  /// listener on "*" this is every device, unless the option `device` names another one.
   bool is_on(const std::string& device) const override;
   /// Returns the names of the devices to which the listening addresses belong; "" for an address
   /// that belongs to any device ("*").
@@ -106,11 +106,12 @@ class ListenerCore final : public ae::Deferred,
   const Settings& settings_ = *shared_settings_;
   const Quota quota_;
   ae::HandlerSlot<void(ConnectionPtr)> accepted_;
-  // Handler of a port listener, called with connection requests. A port listener has no accepted_.
+  // Handler of a port listener, called with connection requests; it is set instead of accepted_,
+  // the handler for connections.
   ae::HandlerSlot<void(PendingConnectionPtr)> arrived_;
   ae::HandlerSlot<void(const Failure&)> refused_;
-  // Reasons for refusals that are not yet reported to refused_; at most as many as the option
-  // backlog allows.
+  // Reasons for refused requests that are not yet reported to the handler refused_; at most as many
+  // as the option backlog allows.
   std::deque<Failure> refusals_;
   std::vector<std::unique_ptr<Port>> ports_;
   // Connection requests that arrived while the listener was paused and that are not accepted yet.
@@ -118,13 +119,13 @@ class ListenerCore final : public ae::Deferred,
   // Connections that are being accepted, and established ones that are not handed over to the user
   // yet.
   std::unordered_map<LinkedCarrier*, ConnectionPtr> young_;
-  // Those connections of young_ that are established, oldest first. Has capacity for all of young_,
-  // so that appending allocates no memory.
+  // Established connections that are not handed over to the user yet, oldest first. Has capacity
+  // for all connections in young_, so that appending allocates no memory.
   std::vector<LinkedCarrier*> established_;
   ae::TimerId retry_ = 0;
   ae::TimePoint retry_at_ = ae::TimePoint::max();  // time at which the timer retry_ is due
-  // True if an address may have moved to a device other than the one to which its listening id is
-  // bound.
+  // True if an address may have moved to a device other than the one to which the rdma_cm id that
+  // listens on it is bound.
   bool follows_ = false;
   bool paused_ = false, stopped_ = false;
 };

@@ -8,8 +8,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// For a peer that sent no MTU and thus uses the one that rdma_cm has chosen. Throws VerbsError if
-// the option path-mtu requires a smaller one.
+// Checks the option path-mtu for a peer that sent no MTU and thus uses the one that rdma_cm has
+// chosen. Throws VerbsError if the option requires a smaller one.
 void refuse_lone_option(const rdma_cm_id* id, const Fabric& fabric) {
   const ibv_mtu path = mtu_of_path(id);
   if (!fabric.path_mtu || path <= *fabric.path_mtu) return;

@@ -45,8 +45,8 @@ class PairState {
     if (next == At::kNone) last_receive_ = false;
   }
   bool was_connected() const noexcept { return at_ == At::kConnected || at_ == At::kStopped; }
-  /// Returns true if the queue pair can be stopped; after_stop() returns the state that it has
-  /// then.
+  /// Returns true if the queue pair can be stopped, which means moved to the error state;
+  /// after_stop() returns the state of this object after that.
   bool can_stop() const noexcept { return at_ == At::kMade || at_ == At::kConnected; }
   At after_stop() const noexcept { return was_connected() ? At::kStopped : At::kDiscarded; }
   bool stopped() const noexcept { return at_ == At::kStopped; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The addresses, the device and the route of a connection, for texts. They remain available after
-// the verbs objects are destroyed.
+// The addresses, the device and the route of a connection, for error messages and information
+// texts. They remain available after the verbs objects are destroyed.
 
 #include <optional>
 #include <string>
@@ -41,13 +41,13 @@ class Path {
   const std::string& device() const noexcept { return device_; }
   bool iwarp() const noexcept { return iwarp_; }
   void set_route(const Route& route) noexcept { route_ = route; }
-  /// Returns the route of the connection: queried from the device if `qp` is not null, otherwise
-  /// the last known one.
+  /// Returns the route of the connection (GID, MTU, traffic class): queried from the device if `qp`
+  /// is not null, otherwise the last known one.
   const Route& route(ibv_qp* qp, int port) const noexcept;
 
-  /// Returns the connection's path in one line, such as "rdma mlx5_0/1 gid 3 RoCEv2 10.0.0.1:40000
-  /// > 10.0.0.2:6379 mtu 4096 tc 0". `asked`: the options, from which the traffic class is taken on
-  /// iWARP.
+  /// Returns the connection's network path in one line, such as "rdma mlx5_0/1 gid 3 RoCEv2
+  /// 10.0.0.1:40000 > 10.0.0.2:6379 mtu 4096 tc 0". `asked`: the options, from which the traffic
+  /// class is taken on iWARP.
   std::string line(const Fabric& asked) const;
   void add_facts(std::vector<std::pair<std::string, std::string>>& facts) const;
 

@@ -37,7 +37,8 @@ Failure gap() noexcept {
   });
 }
 
-// Returns the reason for the loss of the path, with the addition that no new path was found.
+// Returns the reason for the loss of the network path, with the addition that no new path was
+// found.
 Failure given_up(const Session& session, ae::TimePoint now) noexcept {
   return coded_failure(session.why().code, [&] {
     return fmt::format("{}; no new path in {} ms", session.why().text,
@@ -81,8 +82,8 @@ void PathRecovery::renew_stream() {
 
 PrivateData PathRecovery::request(Hello hello) {
   if (lost()) {
-    // Each request has a new generation, also if one attempt tries several addresses, or one
-    // address twice.
+    // Each request gets a new generation (the number by which the peer detects repetitions), also
+    // if one attempt tries several addresses, or one address twice.
     ResumeMessage message{.hello = hello,
                           .generation = session_->next_generation(),
                           .session = session_->id(),
@@ -155,8 +156,8 @@ bool PathRecovery::lose_path(Failure& failure) noexcept {
   LoopState& loop = state();
   if (loop.statistics().lost >= kMostLost) return false;
   const ae::TimePoint now = clock_now();
-  // The accepting side waits longer for a new path: the connecting side, which must ask for it, may
-  // detect the loss later, at the latest by its keepalives.
+  // The accepting side waits longer for a new network path: the connecting side, which must ask for
+  // it, may detect the loss later, at the latest by its keepalives.
   const ae::Duration later = link_.role() == Role::kServer
                                  ? 4 * link_.settings().keepalive + link_.retry_time()
                                  : ae::Duration::zero();
@@ -181,8 +182,8 @@ bool PathRecovery::lose_path(Failure& failure) noexcept {
   return true;
 }
 
-// Copies the unsent and the unread bytes out of the path's memory, and destroys the objects of the
-// path.
+// Copies the unsent and the unread bytes out of the memory of the lost network path, and destroys
+// its rdma_cm and verbs objects.
 void PathRecovery::leave_path() {
   link_.destroy_queue_pair();  // also handles the last completions
   Stream& stream = link_.stream;
@@ -190,7 +191,7 @@ void PathRecovery::leave_path() {
   std::vector<std::byte> bytes(queue.held());
   std::unique_ptr<std::byte[]> unread;
   StreamReceiver& inbound = stream.inbound();
-  // Bytes that were copied when an earlier path was lost are not copied again.
+  // Bytes that were copied when an earlier network path was lost are not copied again.
   const bool to_copy = inbound.unread_bytes() != inbound.left_over();
   if (to_copy) unread = std::make_unique<std::byte[]>(inbound.unread_bytes());
   const std::uint64_t posted = stream.outbound().peer_windows().total();
@@ -209,8 +210,8 @@ void PathRecovery::leave_path() {
 }
 
 void PathRecovery::keep_viewed(std::unique_ptr<std::byte[]> copy) noexcept {
-  // If several copies are replaced while the program has a view, the view can be of the first one
-  // only.
+  // The program's view (from peek()) can only be of the first copy that is replaced while the view
+  // exists, so only that copy is kept.
   if (session_ != nullptr && reader_.viewed() && session_->viewed == nullptr)
     session_->viewed = std::move(copy);
 }
@@ -231,7 +232,8 @@ void PathRecovery::go_on() {
     setup_.reset();
     if (link_.id() || link_.queue_pair() != nullptr) {
       const bool settled = link_.quiet() || now >= session_->left_by();
-      // While the program has reserved memory of the path, the path cannot be left.
+      // While the program has reserved memory of the lost network path, that memory must not be
+      // freed.
       if (!settled || link_.sender.queue().reserving()) {
         if (now >= session_->until()) return user_.end_with(given_up(*session_, now));
         return look_at(now + TickWheel::kWidth);
@@ -256,9 +258,9 @@ void PathRecovery::go_on() {
 
 void PathRecovery::dial_again() {
   link_.stage.move(Phase::kResolving);
-  // Each attempt begins with another address, and the first one not with that of the lost path. An
-  // address that does not answer uses up half the time of an attempt, so the later ones might never
-  // be tried otherwise.
+  // Each attempt to find a new network path begins with another address of the URL, the first
+  // attempt not with that of the lost path. Otherwise the last addresses might never be tried,
+  // because an address that does not answer uses up half the time of an attempt.
   const std::size_t first = session_->begin_attempt();
   renew_stream();
   const Setup::Around around{link_, deadline_, host(), setup_user_, this, book_};
@@ -267,15 +269,16 @@ void PathRecovery::dial_again() {
   if (!deadline_.set(setup_->time_left(), Deadline::Of::kAddress)) throw std::bad_alloc();
   state().look_at(link_.user(), clock_now() + kAttemptTick);
   if (state().pumping())
-    // The loop does not run now, so it cannot deliver the result of a name look-up: this call
-    // blocks for it. It blocks at most for kAttemptTick, because other connections of the loop wait
-    // meanwhile.
+    // The loop does not run now, so it cannot deliver the result of a name look-up, and
+    // look_up_all() blocks for it. It blocks at most for the time kAttemptTick, because other
+    // connections of the loop wait meanwhile.
     setup_->look_up_all(clock_now() + kAttemptTick);
   else
     setup_->look_up_next();
 }
 
-// Stops the queue pair of a failed attempt; reap() destroys the objects.
+// Stops the queue pair of a failed attempt to find a new network path. The loop destroys its
+// objects later (reap()).
 void PathRecovery::give_up_attempt() noexcept {
   deadline_.clear(host().loop());
   if (link_.stage.phase() != Phase::kLost) link_.stage.move(Phase::kLost);
@@ -312,7 +315,7 @@ void PathRecovery::on_resume_request(std::unique_ptr<RdmaPending> request,
   const bool was_open = link_.stage.phase() != Phase::kAccepting || lost();
   if (host().inherited() || link_.stage.ended() || !was_open)
     return request->refuse(text_of(Refused::kOver));
-  // Destroys the request: it repeats an earlier one.
+  // The request repeats an earlier one, so it is only destroyed.
   if (message.generation <= session_->generation()) return;
   if (!session_->find_key(request->private_data(), bound_address(request->id().peer()),
                           link_.stream.inbound().line().total()))
@@ -441,8 +444,8 @@ void PathRecovery::resend() {
 
 // --- moving the connection to another loop -------------------------------------------------------
 
-// The objects of the path belong to the old loop. So the connection leaves its path, and continues
-// over a new one on the new loop.
+// The rdma_cm and verbs objects belong to the old loop. So the connection leaves its network path,
+// and continues over a new one on the new loop.
 bool PathRecovery::leave_loop() {
   if (!session_->lost()) {
     Failure why{std::make_error_code(std::errc::operation_canceled), "moves to another loop"};

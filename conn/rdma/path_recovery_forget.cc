@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The close() of a connection with a session while it has no network path.
+// The close() of a connection that can continue over another network path (it has a session), while
+// it has no path.
 
 #include "conn/rdma/path_recovery.h"
 
@@ -16,8 +17,8 @@ bool PathRecovery::can_ask_to_forget() const noexcept {
          link_.stream.peer().said(Hello::kForgets);
 }
 
-// Returns true if the next request must ask the peer to end the session: either no unsent bytes are
-// left, for which a path would be needed, or linger=0 drops them.
+// Returns true if the next request to the peer must end the session instead of asking for a new
+// network path: no unsent bytes are left that need a path, or linger=0 drops them.
 bool PathRecovery::asks_to_forget() const noexcept {
   return session_->resumes_as() == Phase::kClosing && can_ask_to_forget() &&
          (session_->unsent().empty() || link_.settings().linger == ae::Duration::zero());
@@ -26,7 +27,8 @@ bool PathRecovery::asks_to_forget() const noexcept {
 void PathRecovery::close_later() noexcept {
   const bool asks = can_ask_to_forget();
   ae::Duration time_limit = link_.settings().linger;
-  // With linger=0 no more bytes are delivered, but the peer is still asked to end the session.
+  // With linger=0 no more bytes are delivered, but the peer is still asked to end the session, so
+  // that it does not wait for a new network path.
   if (time_limit == ae::Duration::zero() && asks) time_limit = Ending::kFailureTimeout;
   const ae::TimePoint now = std::chrono::steady_clock::now();
   session_->resume_as(Phase::kClosing);
@@ -42,15 +44,16 @@ void PathRecovery::close_later() noexcept {
         return user_.finish();
       }
       if (!asks_to_forget()) return;
-      // The present attempt asks for a path, so a new one that asks for the end of the session
-      // replaces it. If both requests reach the peer, the later one counts.
+      // The present attempt asks the peer for a network path, so a new one that asks it to end the
+      // session instead replaces the attempt. If both requests reach the peer, the later one
+      // counts.
       give_up_attempt();
       session_->set_next(now);
       return state().want_reap(link_.user());
     case Phase::kLost:
       if (!waits) return user_.finish();
       if (asks) session_->set_next(now);
-      // Go_on() then plans the next attempt, or the end of the wait.
+      // After that, go_on() plans the next attempt, or the end of the wait.
       return state().want_reap(link_.user());
     case Phase::kAccepting:
       if (!waits) user_.begin_disconnect(Ending::kFailureTimeout);
@@ -77,7 +80,8 @@ void PathRecovery::ask_to_forget(ResumeMessage& message) noexcept {
   message.total = session_->total();
 }
 
-// Called after the old path was left, so that all bytes that arrived over it are counted.
+// Handles the peer's request to end the session because it has closed. Called after the old network
+// path was left, so that all bytes that arrived over it are counted.
 void PathRecovery::forget(RdmaPending& request, const ResumeMessage& asked) {
   const std::uint64_t counted = link_.stream.inbound().line().total();
   ++state().statistics().forgotten;

@@ -2,8 +2,8 @@
 #pragma once
 // A connection request from rdma_cm, before any verbs object exists for it. It can be moved to
 // another loop: its rdma_cm id is moved to that loop's event channel. Once it is accepted, this is
-// impossible: the queue pair, its completion queue, its windows and the events of the connection
-// belong to the loop that created them.
+// impossible: the queue pair, its completion queue, its receive windows and the events of the
+// connection belong to the loop that created them.
 
 #include <cstddef>
 #include <memory>

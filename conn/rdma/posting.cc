@@ -18,8 +18,8 @@ void count(Stall stall, LoopStatistics& statistics) noexcept {
   statistics.stalls_send_queue += stall == Stall::kSendQueue ? 1 : 0;
 }
 
-// Returns the refusal for a queue pair that the device has stopped. `what`: the operation that
-// failed.
+// Returns the result of post_due() for a queue pair that the device has stopped. `what`: the
+// operation that failed.
 Posting::Refusal stopped(const char* what, const DeviceContext& context) {
   return {stopped_failure(what, context), true};
 }
@@ -52,8 +52,9 @@ std::optional<Posting::Refusal> Posting::post_due(CarrierHost& host) {
 void Posting::keep_pace() {
   LoopState& state = link_.state();
   if (link_.sender.has_idle_work()) count(link_.sender.on_idle(state.now()), state.statistics());
-  // While a key change must be alone on the send queue, all other requests wait for it. No timer is
-  // needed then: its completion leads to the next call of post_due().
+  // While a key change (a bind or invalidation) must be alone on the send queue, all other requests
+  // wait for it. No timer is needed then: the completion of the key change leads to the next call
+  // of post_due().
   const bool key_goes_alone = link_.keys_go_alone() && link_.windows.has_key_to_change();
   const std::optional<ae::TimePoint> retry =
       key_goes_alone ? std::nullopt
@@ -108,9 +109,9 @@ bool Posting::post_chain(CarrierHost& host, std::optional<Refusal>& refusal) {
     refusal = stopped(kWhat, *link_.context());
     return false;
   }
-  // The driver does not say which request failed. If it may have been a key change, the device
-  // counts as unable to bind keys. (A stopped queue pair does not show that: the peer may be the
-  // cause.)
+  // The driver has not said which request failed. If it may have been one that changes a key, the
+  // device counts as unable to bind keys. (A stopped queue pair does not show that: the peer may be
+  // the cause.)
   if (posted.maybe_key && device.binding() == Device::Binding::kUnsure) device.give_up_binding();
   refusal = {errno_failure(posted.error, kWhat)};
   return false;

@@ -4,9 +4,9 @@
 // and whether all bytes are delivered. Sender, which does not use the event loop, plans and records
 // the requests.
 //
-// Invariants: if pace_at() has a value, the timer is set (perhaps still for the time of an earlier
-// call), and then makes the loop call post_due(). On iWARP the accepting side posts nothing before
-// the connecting side's first message has arrived.
+// Invariants: if pace_at(), the time of a planned call, has a value, the timer is set (perhaps
+// still for the time of an earlier plan), and then makes the loop call post_due(). On iWARP the
+// accepting side posts nothing before the connecting side's first message has arrived.
 
 #include <cstddef>
 #include <cstdint>
@@ -31,7 +31,7 @@ class Posting {
   Posting& operator=(const Posting&) = delete;
 
   // --- conditions for posting --------------------------------------------------------------------
-  /// Returns true if the fast path may be used (conn/rdma/straight_path.h).
+  /// Returns true if the fast path for messages may be used (conn/rdma/straight_path.h).
   bool goes_straight() const noexcept { return straight_; }
   /// Accepting side: call when the queue pair was created. On iWARP we must not post before the
   /// connecting side's first message has arrived (RFC 5044, 7.1).
@@ -39,21 +39,22 @@ class Posting {
     waits_for_first_message_ = link_.path.iwarp();
     straight_ = may_go_straight_ && !waits_for_first_message_;
   }
-  /// Call when a message of the peer has arrived.
+  /// Call when a message of the peer has arrived. On iWARP, the accepting side may post from then
+  /// on.
   void on_first_message() noexcept;
 
   // --- posting the due requests ------------------------------------------------------------------
-  /// Fast path of post_due(): posts the staged bytes if nothing else is due and the phase is kOpen.
-  /// Returns false if it has posted nothing: call post_due() then.
+  /// Fast path of post_due(): posts the staged bytes (written and not posted yet) if nothing else
+  /// is due and the phase is kOpen. Returns false if it has posted nothing: call post_due() then.
   bool post_straight(const CarrierHost& host) noexcept;
   struct Refusal {
     Failure why;
-    /// True: the device has stopped the queue pair, or is gone, so only the path is lost. False:
-    /// the device cannot do what the connection needs.
+    /// True: the device has stopped the queue pair, or is gone, so only the network path is lost.
+    /// False: the device cannot do what the connection needs.
     bool stopped = false;
   };
   /// Posts all due requests, and plans the next call. If the device refused a request, returns the
-  /// reason: the connection, or its path, must then end. Throws std::bad_alloc.
+  /// reason: the connection, or its network path, must then end. Throws std::bad_alloc.
   [[nodiscard]] std::optional<Refusal> post_due(CarrierHost& host);
   /// Returns the time at which post_due() must be called even if no event occurs; no value: no such
   /// call is needed.
@@ -81,10 +82,10 @@ class Posting {
   /// Allocates the memory for which the program's write handler is waiting. Returns false if there
   /// is still not enough memory.
   bool secure_memory(const CarrierHost& host) noexcept;
-  /// Call when completed requests have released memory. Returns true if the connection was waiting
-  /// for memory and has got it: a handler may be due.
+  /// Call when completed requests have released memory, which waiting connections can use. Returns
+  /// true if this connection was waiting for memory and has got it: a handler may be due.
   [[nodiscard]] bool on_memory_back(CarrierHost& host) noexcept;
-  /// Tells the program for how many more pieces of its memory, which are sent without a copy, the
+  /// Tells the program how many more pieces of its own memory, which are sent without a copy, the
   /// device has finished reading.
   void tell_references(CarrierHost& host) noexcept {
     if (const std::size_t count = link_.sender.queue().take_done(); count != 0)
@@ -101,7 +102,7 @@ class Posting {
   const bool may_go_straight_ = StraightPath::on;
   // iWARP, accepting side: true until the connecting side has sent the first message.
   bool waits_for_first_message_ = false;
-  bool straight_ = may_go_straight_;  // may_go_straight_ && !waits_for_first_message_
+  bool straight_ = may_go_straight_;  // true if the fast path for messages may be used now
   bool delivering_ = false;           // true after prove_delivery()
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The private data of a connection request or of its answer: a hello or a resume message.
+// The private data of an rdma_cm connection request or of its answer: a hello (which describes the
+// end that sends it) or a resume message (to continue a connection over a new network path).
 
 #include <algorithm>
 #include <cstddef>
@@ -14,8 +15,8 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class PrivateData {
  public:
-  /// Copies `data`, which must be at most as long as the longest hello or resume message
-  /// (sizeof(ResumeBytes)).
+  /// Copies `data`, an encoded hello or resume message of at most sizeof(ResumeBytes) bytes (the
+  /// longest of these messages).
   explicit PrivateData(std::span<const std::byte> data) noexcept : size_(data.size()) {
     std::copy(data.begin(), data.end(), bytes_.begin());
   }

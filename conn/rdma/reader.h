@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The reading side of one connection: how many bytes it may still read in this iteration of the
-// loop, how many bytes the user waits for, and of which bytes the user has a view (peek()).
+// The reading side of one RDMA connection: how many bytes it may still read in this iteration of
+// the loop, how many bytes the user waits for, and of which bytes the user has a view (peek()).
 //
 // Invariants: shown() is at most the number of unread bytes. While viewed() is true, the user may
-// access the memory of the windows, so it must not be freed.
+// access the memory of the receive windows, so it must not be freed.
 
 #include <algorithm>
 #include <cstddef>
@@ -55,8 +55,9 @@ class Reader {
     return {n, inbound.window_changes() != changes};
   }
 
-  /// Fast path of take(), for bytes in a window that is not full: then no window is read to its
-  /// end. Otherwise reads nothing and returns 0.
+  /// Fast path of take(), for bytes in a receive window that the peer has not filled: then no
+  /// window is read to its end. Returns the number of bytes read; in all other cases reads nothing
+  /// and returns 0.
   std::size_t take_straight(StreamReceiver& inbound, std::byte* into, std::size_t size) noexcept {
     const std::size_t n = inbound.read_straight(into, std::min(size, left_));
     left_ -= n;
@@ -81,11 +82,11 @@ class Reader {
   /// bytes will arrive.
   int show(const Stream& stream, bool ended, std::size_t together, View& view);
   void show_nothing() noexcept { shown_ = 0; }
-  /// Returns the number of bytes in the last view that are not consumed yet.
+  /// Returns the number of bytes in the last view (result of peek()) that are not consumed yet.
   std::size_t shown() const noexcept { return shown_; }
   /// Returns true as long as the user may use the view that peek() returned.
   bool viewed() const noexcept { return viewed_; }
-  /// Returns true if the user has a view or waits for more than one byte.
+  /// Returns true if the user has a view of received bytes or waits for more than one byte.
   bool has_view() const noexcept { return has_view_; }
   /// Records that the user no longer uses the view and again waits for any byte. Returns true if
   /// the user was waiting for more than one byte before, so that the read handler may be due now.
@@ -116,7 +117,7 @@ class Reader {
   std::size_t shown_ = 0;
   std::unique_ptr<std::byte[]> copy_;  // owns the memory of copied unread bytes
   bool viewed_ = false;
-  bool has_view_ = false;  // viewed_ || together_ != 1
+  bool has_view_ = false;  // always equal to viewed_ || together_ != 1
   bool ended_ = false, end_reported_ = false;
 };
 

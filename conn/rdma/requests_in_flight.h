@@ -38,8 +38,8 @@ class RequestsInFlight {
   std::size_t place_of(std::uint32_t sequence) const noexcept { return sequence & mask_; }
 
   // --- recording posted requests -----------------------------------------------------------------
-  /// Records that one more request was posted. `bytes`: number of staged bytes whose memory it uses
-  /// until it completes. `message`: true if it consumes one of the peer's receives.
+  /// Records that one more request was posted. `bytes`: number of bytes in the send buffer whose
+  /// memory it uses until it completes. `message`: true if it consumes one of the peer's receives.
   void add(std::uint32_t bytes, bool message) noexcept {
     ++posted_;
     ring_[place_of(posted_)] = {bytes, message};
@@ -62,7 +62,7 @@ class RequestsInFlight {
   /// Returns true if request number `sequence` is on the send queue.
   bool has(std::uint32_t sequence) const noexcept { return sequence - done_ - 1 < count(); }
   struct Retired {
-    std::size_t bytes = 0;       ///< number of staged bytes whose memory the requests used
+    std::size_t bytes = 0;       ///< number of bytes in the send buffer that the requests used
     std::uint32_t messages = 0;  ///< number of requests that consumed a receive of the peer
   };
   /// Records that the requests up to number `sequence` are complete, and returns the totals of
@@ -97,19 +97,19 @@ class RequestsInFlight {
     bool message = false;
   };
   enum class Data : std::uint8_t { kNone, kUnderWay, kConfirmed };
-  // last_data_ is compared only while its request is in flight, because sequence numbers wrap
-  // around.
+  // Records that the requests up to number `sequence` are over. The number last_data_ is compared
+  // only while its request is in flight, because sequence numbers wrap around.
   void set_done(std::uint32_t sequence) noexcept {
     done_ = sequence;
     if (data_ == Data::kUnderWay && static_cast<std::int32_t>(last_data_ - done_) <= 0)
       data_ = Data::kConfirmed;
   }
 
-  std::vector<Request> ring_;  // by place_of()
+  std::vector<Request> ring_;  // indexed by place_of()
   std::uint32_t mask_ = 0;     // ring_.size() - 1
   std::uint32_t posted_ = 0, done_ = 0, last_signaled_ = 0;
   std::uint32_t last_data_ = 0;  // sequence number of the last request with data of the user
-  Data data_ = Data::kNone;      // state of request last_data_
+  Data data_ = Data::kNone;      // state of the last request with data of the user
   // True after a request has failed; the device carries out no more requests then.
   bool failed_ = false;
 };

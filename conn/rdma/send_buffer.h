@@ -32,8 +32,8 @@ class SendBuffer {
   void set_sizes(const Settings& settings) {
     tuning_ = SendBufferTuning(settings.send_buffer, settings.max_send_buffer);
   }
-  /// Sets the pools for copied bytes and for references to the user's memory. Null: no bytes can be
-  /// accepted.
+  /// Sets the pools of memory for copied bytes and of records for references to the user's memory.
+  /// Null: no bytes can be accepted.
   void use(RegisteredPool* pool, ReferencePool* references) noexcept { tx_.use(pool, references); }
   StagingQueue& queue() noexcept { return tx_; }
   const StagingQueue& queue() const noexcept { return tx_; }
@@ -45,11 +45,11 @@ class SendBuffer {
   /// time; it is called only if the buffer was empty.
   template <class Now>
   std::size_t append(const iovec* vectors, int count, const MemoryLimit& limit, Now now);
-  /// Fast path of append(), for a few bytes that need no block (StagingQueue::append_to_cell()).
-  /// Returns false and copies nothing in other cases.
+  /// Fast path of append(), for a few bytes that fit into the queue's own small array
+  /// (StagingQueue::append_to_cell()). Returns false and copies nothing in other cases.
   template <class Now>
   bool append_straight(const void* bytes, std::size_t size, Now now) {
-    if (tx_.empty()) {  // the usual case: there is no other byte
+    if (tx_.empty()) {  // the usual case: there are no other bytes
       if (size > tx_.cell_size()) return false;
       tuning_.on_idle_write(now);
       if (size > tuning_.size()) return false;
@@ -87,8 +87,8 @@ class SendBuffer {
   /// If the buffer is empty, memory for one byte is enough: data is then written in parts.
   bool secure(bool writer_waits, const MemoryLimit& limit) noexcept;
 
-  // --- calls of Sender ---------------------------------------------------------------------------
-  /// Call when the device has confirmed the oldest `bytes` bytes in flight.
+  // --- calls of class Sender, which posts the bytes ----------------------------------------------
+  /// Call when the device has confirmed the oldest `bytes` bytes in flight: frees their memory.
   void on_confirmed(std::size_t bytes, ae::TimePoint now, const MemoryLimit& limit) noexcept {
     tuning_.on_confirmed(bytes, now, limit);
     tx_.on_completed(bytes);

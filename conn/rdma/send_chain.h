@@ -32,8 +32,8 @@ class SendChain {
   std::size_t room() const noexcept { return room_ - size_; }
   std::uint32_t next_sequence() const noexcept { return next_ + static_cast<std::uint32_t>(size_); }
 
-  /// Adds the request that the state of the window requires: to bind its key to this queue pair, or
-  /// to invalidate the key.
+  /// Adds the request that the state of `window` (memory for the peer's data) requires: to bind its
+  /// key to this queue pair, or to invalidate the key.
   void change_key(ReceiveWindow& window);
   /// Adds a SEND of a control message, which is copied into the work request.
   void send_inline(const ControlBytes& message);
@@ -43,7 +43,7 @@ class SendChain {
   /// Adds an RDMA write from `from`, at most kMostPieces pieces of our memory, to the peer's
   /// address `to`. `copied`: the bytes are copied into the request (inline). This is allowed for a
   /// single piece only: of several pieces, irdma before rdma-core 44 copies only the first, and hns
-  /// before 47 overruns its buffer.
+  /// before rdma-core 47 overruns its buffer.
   void write(std::span<const StagingQueue::Segment> from, std::uint64_t to, std::uint32_t rkey,
              bool copied);
   /// Turns the RDMA write that was added last into a WRITE_WITH_IMM with this immediate value.

@@ -34,7 +34,8 @@ void Sender::release_control(RegisteredPool& pool) noexcept {
 
 // --- posting chains of requests ------------------------------------------------------------------
 
-// The part of post_straight() for bytes that are not in the cell.
+// The part of post_straight() for bytes that are in a registered block, not in the small array of
+// the queue (the "cell").
 std::uint32_t Sender::post_block_straight(ibv_qp* qp, ae::TimePoint now) noexcept {
   const std::size_t staged = queue().staged();
   if (staged - 1 >= kShortBatch || queue().referred() != 0 || queue().held() > buffer_.size() / 2)
@@ -98,7 +99,8 @@ Sender::Posted Sender::post(ibv_qp* qp, WindowMemory& windows, bool keys_alone, 
     return posted;
   }
   posted.asks = ask_later(now);
-  // A chain contains only one batch of data. The peer may have another window for the next batch.
+  // A chain contains only one batch of data. The peer may have offered another receive window for
+  // the next batch.
   const bool more = plan.bytes != 0 && stream_.outbound().sendable(queue().staged(), now) != 0;
   posted.how = result.error == 0 && (more || chain.size() == SendChain::kLimit)
                    ? Posted::How::kMore
@@ -149,8 +151,9 @@ Stall Sender::find_stall(ae::TimePoint now) noexcept {
   return stall;
 }
 
-// Sets ask_at_ if a completion must be requested later for the last requests; clears it if that is
-// not needed. Returns true if ask_at_ was set and was not set before.
+// Sets ask_at_, the time at which to request a completion, if none was requested for the last
+// requests and their memory depends on it; otherwise clears it. Returns true if ask_at_ was set and
+// was not set before.
 bool Sender::ask_later(ae::TimePoint now) noexcept {
   constexpr ae::Duration kLater = std::chrono::seconds(5);
   if (requests_.last_is_signaled() || queue().held() == 0) {
@@ -166,8 +169,8 @@ void Sender::plan_keys(SendChain& chain, ChainPlan& plan, WindowMemory& windows)
   const std::size_t keys = windows.waiting_for_key(std::span(plan.window).first(chain.room()));
   for (std::size_t i = 0; i < keys; ++i) chain.change_key(*plan.window[i]);
   plan.keys_end = plan.control_end = plan.data_end = chain.size();
-  // Requests a completion for the key changes: after it, another window can be created in place of
-  // an invalidated one. It also shows that the device can bind keys.
+  // Requests a completion for the key changes: after it, another receive window can be created in
+  // place of one whose key was invalidated. It also shows that the device can bind keys.
   if (plan.keys_end != 0) plan.signal_last = true;
 }
 
@@ -204,21 +207,21 @@ void Sender::plan_data(SendChain& chain, ChainPlan& plan) {
   plan.data_end = chain.size();
   // Data in the user's memory uses no space of the send buffer, so its batch may be long. This is
   // not done for a Valkey peer: for each reply that it parses, Valkey's client moves the rest of
-  // the received bytes.
+  // the received bytes, which takes long in a long batch.
   const bool many_in_place = stream_.peer().is_aeconn() && queue().referred() >= kLongBatch;
   const std::uint32_t batch =
       many_in_place ? kLongBatch : std::clamp(buffer_.size() / 4, kShortBatch, kLongBatch);
   std::uint32_t n = stream_.outbound().sendable(queue().staged(), plan.now, plan.control);
-  // All `n` bytes are sent in one batch, even up to a quarter longer than planned, if that saves a
-  // message.
+  // All `n` bytes are sent in one batch, even if it gets up to a quarter longer than planned,
+  // because that saves a message.
   if (n > batch + batch / 4) n = batch;
   if (n == 0 || chain.room() <= flow::kControlSlots) return;
   std::array<StagingQueue::Segment, SendChain::kLimit * kMostPieces> segments;
   const std::size_t most = (chain.room() - flow::kControlSlots) * limits_.pieces;
   std::span<const StagingQueue::Segment> left(segments.data(),
                                               queue().segments(n, segments.data(), most));
-  // A piece in the cell must be sent in a request of its own, so the first request has only one
-  // piece then.
+  // Bytes in the cell (a small array that is not registered) must be sent in a request of their
+  // own, so the first request has only this piece then.
   if (!left.empty() && queue().is_in_cell(left.front()))
     left = left.first(std::min(left.size(), most - limits_.pieces + 1));
   while (!left.empty()) {
@@ -237,8 +240,8 @@ void Sender::plan_data(SendChain& chain, ChainPlan& plan) {
   plan.data_end = chain.size();
 }
 
-// If it is wanted, requests a completion that proves that the path works and that all earlier
-// requests are delivered. If the chain is empty, adds a write of zero bytes for this.
+// Requests a completion, if one is wanted, that proves that the network path works and that all
+// earlier requests are delivered. If the chain is empty, adds a write of zero bytes for this.
 void Sender::plan_probe(SendChain& chain, ChainPlan& plan) {
   const bool prove = plan.prove && queue().staged() == 0;
   const bool waits_for_proof =
@@ -248,7 +251,7 @@ void Sender::plan_probe(SendChain& chain, ChainPlan& plan) {
       chain.size() == 0 && requests_.count() != 0 && !requests_.last_is_signaled();
   if (stream_.liveness().wants_probe() && requests_.count() != 0 && requests_.last_is_signaled())
     // A completion is already requested for the last request in flight; that completion serves as
-    // the probe.
+    // the probe of the peer's device.
     stream_.liveness().on_probe_posted();
   if (!stream_.liveness().wants_probe() && !((prove || waits_for_proof || asks) && nobody_asked))
     return;
@@ -294,7 +297,8 @@ void Sender::commit(ChainPlan& plan, std::size_t posted) {
     stream_.outbound().on_write_posted(plan.bytes, plan.now);
     queue().on_posted(plan.bytes);
     // The bytes of a single inline write were copied into the request. If no older bytes are in
-    // flight, their memory is freed at once; otherwise later, because memory is freed in order.
+    // flight, the memory of the copied bytes is freed at once; otherwise later, because memory is
+    // freed in order.
     const bool one_request = plan.data_end - plan.control_end == 1;
     if (nothing_in_flight && one_request && plan.copied) {
       queue().on_completed(plan.bytes);

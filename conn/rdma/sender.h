@@ -5,10 +5,10 @@
 //
 //   SendBuffer --> staged --post()--> in flight --retire()--> confirmed
 //
-// A chain of requests is posted in three steps. First it is planned: the windows, the stream and
-// the send buffer say what is due, and none of them changes. Then the chain is posted. Finally the
-// windows, the stream and the send buffer record the requests that the device has accepted; a
-// request that the device has refused is still due.
+// A chain of requests is posted in three steps. First it is planned: the receive windows, the
+// stream and the send buffer say what is due, and none of them changes. Then the chain is posted.
+// Finally these three record the requests that the device has accepted; a request that the device
+// has refused is still due.
 //
 // Invariant: the sizes recorded for the requests in flight add up to the bytes in flight. This does
 // not hold after a request has failed: then nothing more is posted, and the bytes in flight are
@@ -60,8 +60,8 @@ class Sender {
   void drop_all() noexcept { queue().clear(); }
   void release_control(RegisteredPool& pool) noexcept;
   /// Makes the sender keep all bytes until they are confirmed, so that they can be sent again over
-  /// another path: bytes are then not sent inline, because their memory would be freed at once.
-  /// Call it after begin(), before anything is posted. Throws VerbsError like begin().
+  /// another network path: bytes are then not sent inline, because their memory would be freed at
+  /// once. Call it after begin(), before anything is posted. Throws VerbsError like begin().
   void keep_until_confirmed(RegisteredPool* pool, const MemoryLimit& memory);
 
   // --- posting chains of requests ----------------------------------------------------------------
@@ -75,9 +75,10 @@ class Sender {
     };
     How how = How::kNothing;
     /// With kFailed: true if the refused request may be one that binds or invalidates the key of a
-    /// window.
+    /// receive window.
     bool maybe_key = false;
-    /// True if this call has set ask_at(), which was not set before.
+    /// True if ask_at(), the time for a later request of a completion, was not set before this call
+    /// and is set now.
     bool asks = false;
     int error = 0;
     ReceiveWindow* window = nullptr;
@@ -86,29 +87,29 @@ class Sender {
     std::size_t inlined = 0;  ///< number of posted requests that contain their data (inline)
     std::uint32_t bytes = 0;  ///< number of bytes of the user that were posted
   };
-  /// Posts one chain with one doorbell: key changes, then control messages, then the bytes that fit
-  /// into the peer's window. `keys_alone`: a key change must be alone on the send queue. `prove`:
-  /// request completions for everything.
+  /// Posts one chain with one doorbell: key changes (binds and invalidations), then control
+  /// messages, then the bytes that fit into the peer's receive window. `keys_alone`: a key change
+  /// must be alone on the send queue. `prove`: completions must prove that everything is delivered.
   Posted post(ibv_qp* qp, WindowMemory& windows, bool keys_alone, bool prove, ae::TimePoint now);
-  /// Posts the staged bytes as one request, if that is all that is due: they are contiguous, they
-  /// do not fill the peer's window, no control message is due, and no completion needs to be
-  /// requested. Returns their number; 0 if it has posted nothing: post() decides then. No key
-  /// change may be due.
+  /// Posts the staged bytes (written and not posted yet) as one request, if that is all that is
+  /// due: they are contiguous, they do not fill the peer's receive window, no control message is
+  /// due, and no completion needs to be requested. Returns their number; 0 if it has posted
+  /// nothing: post() decides then. No key change (bind or invalidation) may be due.
   std::uint32_t post_straight(ibv_qp* qp, ae::TimePoint now) noexcept;
   /// Call before the queue pair is stopped: requests that were carried out and asked for no
   /// completion would otherwise not be reported. Posts a write of zero bytes that asks for a
   /// completion, unless the last request has asked for one or the send queue is full.
   void post_last(ibv_qp* qp) noexcept;
-  /// Posts the due requests that bind and invalidate keys of windows, and nothing else.
+  /// Posts the due requests that bind and invalidate keys of receive windows, and nothing else.
   SendChain::Result post_keys(ibv_qp* qp, WindowMemory& windows);
-  /// Returns true if on_idle() has something to do.
+  /// Returns true if on_idle() has something to do: bytes are left to post, or the buffer was full.
   bool has_idle_work() const noexcept {
     return buffer_.was_short_of_room() || queue().staged() != 0;
   }
   /// Call when post() has posted everything that can be posted for now. If staged bytes are left
-  /// for lack of a window, the next write reports that to the peer; if none are left although the
-  /// send buffer was full, the buffer may grow. Returns the reason for which staged bytes wait;
-  /// kNone if an earlier call has returned it already and no byte was posted since.
+  /// for lack of a receive window, the next write reports that to the peer; if none are left
+  /// although the send buffer was full, the buffer may grow. Returns the reason for which staged
+  /// bytes wait; kNone if an earlier call has returned it already and no byte was posted since.
   Stall on_idle(ae::TimePoint now) noexcept;
   /// Returns true if the device reported a full send queue although fewer requests are in flight
   /// than it should hold: post again soon.
@@ -118,8 +119,8 @@ class Sender {
   ae::TimePoint ask_at() const noexcept { return ask_at_; }
 
   // --- recording completions ---------------------------------------------------------------------
-  /// Records that the requests up to number `sequence` are complete. Returns true if staging memory
-  /// was freed.
+  /// Records that the requests up to number `sequence` are complete. Returns true if memory of the
+  /// send buffer was freed.
   bool retire(std::uint32_t sequence, ae::TimePoint now, const MemoryLimit& limit) noexcept;
   /// Records that request number `sequence` has failed and that those before it were carried out.
   /// The data of the failed and of later requests stays in the send buffer until the queue pair is
@@ -135,11 +136,11 @@ class Sender {
     // If at least this many requests of the chain are posted, the last of them serves as the probe
     // of the peer's device; 0: no probe is wanted.
     std::size_t probe_end = 0;
-    // For each planned key change, the window whose key it binds or invalidates.
+    // For each planned key change, the receive window whose key it binds or invalidates.
     std::array<ReceiveWindow*, SendChain::kLimit> window{};
-    // For each planned request, the number of staged bytes that it sends.
+    // For each planned request, the number of bytes of the user that it sends.
     std::array<std::uint32_t, SendChain::kLimit> bytes_of{};
-    // Number of staged bytes that the whole chain sends: the sum of bytes_of.
+    // Number of bytes of the user that the whole chain sends: the sum of bytes_of.
     std::uint32_t bytes = 0;
     std::uint32_t control = 0;  // number of control messages in the planned chain
     bool copied = false;        // true if the bytes of the last write are copied into the request
@@ -147,9 +148,9 @@ class Sender {
     bool prove = false;
     ae::TimePoint now{};
   };
-  // Least and greatest length in bytes of a batch of data; between them, a batch is a quarter of
-  // the send buffer. So while one batch is in flight, the user can write the next one, and the peer
-  // can read the previous one.
+  // Least and greatest length in bytes of a batch of data; within these limits, a batch is a
+  // quarter of the send buffer. So while one batch is in flight, the user can write the next one,
+  // and the peer can read the previous one.
   static constexpr std::uint32_t kShortBatch = 64 * 1024, kLongBatch = 256 * 1024;
 
   void plan_keys(SendChain& chain, ChainPlan& plan, WindowMemory& windows);
@@ -162,8 +163,8 @@ class Sender {
   Stall find_stall(ae::TimePoint now) noexcept;
   bool ask_later(ae::TimePoint now) noexcept;
   void get_control(RegisteredPool* pool, const MemoryLimit& memory);
-  // Whether one request may be posted now without a look at anything but the staged bytes and the
-  // stream. (Joined with | where that saves a branch.)
+  // Returns true if the fast path may post one request now, unless the staged bytes or the stream
+  // forbid it. (The conditions are joined with | where that saves a branch.)
   bool may_post_straight() const noexcept {
     const int waits =
         int{buffer_.wants_memory()} | int{buffer_.was_short_of_room()} | int{post_again_};
@@ -180,7 +181,7 @@ class Sender {
   // Memory for control messages; null if they are short enough to be sent inline.
   Block* control_ = nullptr;
   Limits limits_;
-  std::uint32_t signal_every_ = 1;  // flow::signal_every() of the send queue
+  std::uint32_t signal_every_ = 1;  // at least one of so many requests asks for a completion
   ae::TimePoint ask_at_ = ae::TimePoint::max();
   // True if the device reported a full send queue although fewer requests are in flight than it
   // should hold; the connection then posts again soon.
@@ -194,7 +195,8 @@ class Sender {
                                                                   ae::TimePoint now) noexcept {
   if (!may_post_straight()) return 0;
   if (!queue().is_cell()) return post_block_straight(qp, now);
-  // The usual message: a few bytes, which the device copies, while no others are in flight.
+  // The usual message: a few bytes, which are copied into the request, while no others are in
+  // flight.
   const StagingQueue::Segment from = queue().in_cell();
   if (from.length - 1 >= buffer_.size() / 2 || !stream_.takes_straight(from.length) ||
       !post_write(qp, from, IBV_SEND_INLINE, now))
@@ -205,8 +207,9 @@ class Sender {
   return from.length;
 }
 
-// Posts `from`, which Stream::takes_straight() allows, as one request. Returns false if the device
-// refused it, and has thus taken nothing: post() posts it again and handles the failure.
+// Posts the bytes `from` as one RDMA write with immediate; Stream::takes_straight() must allow it.
+// Returns false if the device has refused the request: post() then posts the bytes again and
+// handles the failure.
 [[gnu::always_inline]] inline bool Sender::post_write(ibv_qp* qp, StagingQueue::Segment from,
                                                       unsigned flags, ae::TimePoint now) noexcept {
   StreamSender& outbound = stream_.outbound();

@@ -95,8 +95,8 @@ bool Session::plan_next(ae::TimePoint now, bool nobody) noexcept {
     nobody_since_ = now;
   if (now >= until_ || (nobody && now - nobody_since_ >= kNobody)) return false;
   pause_ = std::clamp(2 * pause_, kFirstPause, kLastPause);
-  // If nobody listens, the last attempt is made exactly when kNobody has passed, not up to a pause
-  // later.
+  // If nobody listens at the peer's address, the last attempt is made exactly when the time kNobody
+  // has passed, not up to a pause later.
   set_next(nobody ? std::min(now + pause_, nobody_since_ + kNobody) : now + pause_);
   return true;
 }

@@ -30,14 +30,14 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// The end of our stream in ordinary memory: the bytes from the first one that the peer may not
-/// have received to the last one that the program wrote.
+/// The end of our stream in ordinary (not registered) memory: the bytes from the first one that the
+/// peer may not have received to the last one that the program wrote.
 class Unsent {
  public:
   std::size_t size() const noexcept { return bytes_.size() - begin_; }
   bool empty() const noexcept { return size() == 0; }
   std::span<const std::byte> bytes() const noexcept { return std::span(bytes_).subspan(begin_); }
-  /// Throws std::bad_alloc, and then changes nothing.
+  /// Appends a copy of the bytes. Throws std::bad_alloc, and then changes nothing.
   void append(const std::byte* from, std::size_t size) {
     bytes_.insert(bytes_.end(), from, from + size);
   }
@@ -62,15 +62,16 @@ class Unsent {
 
 class Session {
  public:
-  /// kFirstPause, kLastPause: shortest and longest pause between two attempts to find a new path.
-  /// kAttempt: time that one attempt may take.
+  /// kFirstPause, kLastPause: shortest and longest pause between two attempts to find a new network
+  /// path. kAttempt: time that one attempt may take.
   static constexpr ae::Duration kFirstPause = std::chrono::milliseconds(25);
   static constexpr ae::Duration kLastPause = std::chrono::milliseconds(500);
   static constexpr ae::Duration kAttempt = std::chrono::seconds(1);
   /// Longest wait for the device's last completions of a stopped queue pair, which normally arrive
   /// within microseconds.
   static constexpr ae::Duration kQuietTime = std::chrono::milliseconds(50);
-  /// Time for which attempts continue although nobody listens at the peer's address.
+  /// Time for which attempts to find a new network path continue although nobody listens at the
+  /// peer's address.
   static constexpr ae::Duration kNobody = std::chrono::seconds(2);
 
   Session(const Grant& grant, ae::Duration time) noexcept
@@ -79,21 +80,25 @@ class Session {
   std::uint64_t id() const noexcept { return id_; }
 
   // --- keys, which authenticate resume requests and answers --------------------------------------
-  /// Replaces the key by one that also depends on a secret of the protocol above. Unless
-  /// `peer_has_it`, the peer may not have the secret yet; so the old key is also valid, until more
-  /// of the peer's bytes have arrived. `arrived`: number of bytes that have arrived so far.
+  /// Replaces the key by one that also depends on `secret`, which the protocol on top (TLS) has
+  /// agreed on. Unless `peer_has_it`, the peer may not have the secret yet; so the old key is also
+  /// valid, until more of the peer's bytes have arrived. `arrived`: number of bytes that have
+  /// arrived so far.
   void take_secret(std::span<const std::byte> secret, bool peer_has_it,
                    std::uint64_t arrived) noexcept;
-  /// Connecting side: returns the key for the next request and its answer. If two keys are valid,
-  /// requests use them alternately. `arrived`: number of bytes that have arrived so far.
+  /// Connecting side: returns the key for the next request for a network path, and its answer. If
+  /// two keys are valid, requests use them alternately. `arrived`: number of bytes that have
+  /// arrived so far.
   const SipKey& next_key(std::uint64_t arrived) noexcept;
-  /// Connecting side: call when the peer has refused a request with Refused::kUnknown. Returns true
-  /// if a request with another key may succeed: two keys are valid, and the request may have used
-  /// the one that the peer does not have yet or does not accept any more. `several`: more than one
-  /// address has refused, and each may have been asked with either key.
+  /// Connecting side: call when the peer has refused a request for a new network path with
+  /// Refused::kUnknown. Returns true if a request with another key may succeed: two keys are valid,
+  /// and the request may have used the one that the peer does not have yet or does not accept any
+  /// more. `several`: more than one address has refused, and each may have been asked with either
+  /// key.
   bool may_know_other_key(std::uint64_t arrived, bool several) noexcept;
-  /// Accepting side: finds the key with which the MAC of a request was computed, and stores it as
-  /// request_key(). Returns false if it is none of the valid keys.
+  /// Accepting side: finds the key with which the MAC of the request `sealed` was computed, and
+  /// stores it as request_key(). `bound`: bound_address() of the requester. `arrived`: number of
+  /// the peer's bytes that have arrived. Returns false if it is none of the valid keys.
   [[nodiscard]] bool find_key(std::span<const std::byte> sealed, std::span<const std::byte> bound,
                               std::uint64_t arrived) noexcept;
   /// Returns the key of the present request, which its answer must use, too.
@@ -102,17 +107,18 @@ class Session {
   // --- generations: requests for a path are numbered in increasing order -------------------------
   std::uint32_t generation() const noexcept { return generation_; }
   std::uint32_t next_generation() noexcept { return ++generation_; }
-  /// Connecting side: records that the path leads to the address with index `address` among those
-  /// of the URL.
+  /// Connecting side: records that the network path leads to the address with index `address` among
+  /// those of the URL.
   void on_address(std::uint32_t address) noexcept { address_ = address; }
-  /// Connecting side: call when an attempt to find a path begins. Returns the index of the address
-  /// to try first, modulo the number of addresses: for the first attempt the one after that of the
-  /// lost path, and one further for each further attempt.
+  /// Connecting side: call when an attempt to find a new network path begins. Returns the index of
+  /// the address to try first, modulo the number of addresses: for the first attempt the one after
+  /// that of the lost path, and one further for each further attempt.
   std::uint32_t begin_attempt() noexcept { return address_ + attempts_++; }
-  /// Connecting side: call if the path was left on purpose. Its own address is then tried first.
+  /// Connecting side: call if the network path was left on purpose. Its own address is then tried
+  /// first by the next attempt to find a path.
   void prefer_same_address() noexcept { attempts_ = 0; }
-  /// Accepting side: records the generation of a request. Returns false if a request of this or a
-  /// later generation was handled already.
+  /// Accepting side: records the generation (increasing number) of a request. Returns false if a
+  /// request of this or a later generation was handled already.
   bool take_generation(std::uint32_t generation) noexcept {
     if (generation <= generation_) return false;
     generation_ = generation;
@@ -120,42 +126,43 @@ class Session {
   }
 
   // --- the loss of the network path --------------------------------------------------------------
-  /// Records that the path was lost in `phase`, for the reason `why`. `more`: time that this end
-  /// waits in addition to the agreed time.
+  /// Records that the network path was lost in `phase`, for the reason `why`. `more`: time that
+  /// this end waits for a new path in addition to the agreed time.
   void lose(Phase phase, Failure why, ae::TimePoint now, ae::Duration more);
   bool lost() const noexcept { return lost_; }
-  /// Returns the phase to which the connection returns on its new path.
+  /// Returns the phase to which the connection returns on its new network path.
   Phase resumes_as() const noexcept { return resumes_as_; }
   void resume_as(Phase phase) noexcept { resumes_as_ = phase; }
   const Failure& why() const noexcept { return why_; }
   ae::TimePoint lost_at() const noexcept { return lost_at_; }
-  /// Returns the time at which the connection fails if it has no new path.
+  /// Returns the time at which the connection fails if it has no new network path.
   ae::TimePoint until() const noexcept { return until_; }
-  /// Returns the time at which the path is left even if the device has not reported all
-  /// completions.
+  /// Returns the time at which the objects of the lost network path are destroyed even if the
+  /// device has not reported all completions.
   ae::TimePoint left_by() const noexcept { return left_by_; }
-  /// Records that a queue pair was stopped: sets left_by().
+  /// Records that a queue pair was stopped at the time `now`, which determines left_by().
   void on_stopped(ae::TimePoint now) noexcept { left_by_ = now + kQuietTime; }
-  /// Ends the session: drops all stored bytes, and lets requests of the peer be refused.
+  /// Ends the session: drops all stored bytes. Later requests of the peer for a new network path
+  /// are refused.
   void end() noexcept;
   void give_up_at(ae::TimePoint at) noexcept { until_ = std::min(until_, at); }
 
   // --- bytes that the peer may not have received -------------------------------------------------
-  /// Call when the path is left. `confirmed`: number of our bytes that the peer has certainly
-  /// received. `posted`: number of our bytes that were posted to the device. `bytes`: our bytes
-  /// after the first `confirmed` ones.
+  /// Call when the objects of the lost network path are destroyed. `confirmed`: number of our bytes
+  /// that the peer has certainly received. `posted`: number of our bytes that were posted to the
+  /// device. `bytes`: our bytes after the first `confirmed` ones.
   void keep(std::uint64_t confirmed, std::uint64_t posted, std::vector<std::byte> bytes);
   Unsent& unsent() noexcept { return unsent_; }
   const Unsent& unsent() const noexcept { return unsent_; }
   std::uint64_t confirmed() const noexcept { return confirmed_; }
   /// Records how many of our bytes the peer has received, by its own count; the others must be
-  /// sent. Returns false and changes nothing if the number is impossible: less than was confirmed,
-  /// or more than was posted.
+  /// sent. If the number is impossible (less than was confirmed, or more than was posted), returns
+  /// false and only sets peer_misses_bytes().
   [[nodiscard]] bool take_count(std::uint64_t counted) noexcept;
   /// Returns true if take_count() has returned false: bytes are lost, and cannot be sent again.
   bool peer_misses_bytes() const noexcept { return peer_misses_bytes_; }
-  /// Returns the total number of bytes that the program has written. Valid only after the path was
-  /// left.
+  /// Returns the total number of bytes that the program has written. Valid only after keep() was
+  /// called for the lost network path.
   std::uint64_t total() const noexcept { return confirmed_ + unsent_.size(); }
   /// Returns how many of our bytes the peer has not received. `counted`: the low 32 bits of the
   /// number that it has received, by its own count; an impossible value counts as the number of
@@ -163,27 +170,32 @@ class Session {
   std::uint64_t missed_by(std::uint32_t counted) const noexcept;
 
   // --- attempts to find a new path ---------------------------------------------------------------
-  /// Returns the time of the next step: an attempt, or the end of the wait.
+  /// Returns the time of the next step towards a new network path: an attempt, or the end of the
+  /// wait.
   ae::TimePoint next_at() const noexcept { return next_at_; }
   void set_next(ae::TimePoint at) noexcept { next_at_ = std::min(at, until_); }
-  /// Plans the next attempt after a failed one. `nobody`: nobody listens at the peer's address.
-  /// Returns false if no further attempt must be made.
+  /// Plans the next attempt to find a network path after a failed one. `nobody`: nobody listens at
+  /// the peer's address. Returns false if no further attempt may be made, because the time for them
+  /// is over.
   [[nodiscard]] bool plan_next(ae::TimePoint now, bool nobody) noexcept;
-  /// Records that the connection has a path again.
+  /// Records that the connection has a network path again.
   void on_path() noexcept;
 
-  // --- state that PathRecovery keeps here --------------------------------------------------------
+  // --- number of resumes, and state that class PathRecovery keeps here ---------------------------
   std::uint32_t resumes() const noexcept { return resumes_; }
 
-  /// Connecting side: MAC of the present request.
+  /// Connecting side: MAC (authentication code) of the present request, to which the answer must
+  /// fit.
   std::array<std::byte, 16> request_mac{};
-  /// Connecting side: true if the present request asks the peer to forget the session.
+  /// Connecting side: true if the present request asks the peer to end the session instead of
+  /// asking for a new network path.
   bool asked_to_forget = false;
-  /// Accepting side: the peer's latest request for a new path, stored until the old path was left.
+  /// Accepting side: the peer's latest request for a new network path, stored until the old path
+  /// was left.
   std::unique_ptr<RdmaPending> request;
   /// An earlier copy of unread bytes of which the program still has a view.
   std::unique_ptr<std::byte[]> viewed;
-  /// Accepting side: the session's entry in the table of the process.
+  /// Accepting side: the session's entry in SessionTable, the table of this process.
   SessionTable::Entry entry;
 
  private:
@@ -191,23 +203,24 @@ class Session {
 
   const std::uint64_t id_;
   SipKey key_, key_before_{}, request_key_{};
-  // True if key_before_ is also valid as long as only arrived_ bytes have arrived.
+  // True if the earlier key key_before_ is also valid, as long as only arrived_ bytes have arrived.
   bool unsure_ = false;
-  bool use_before_ = false;  // true if the next request must use key_before_
-  // True if the peer has refused key_before_ since the loss of the path.
+  bool use_before_ = false;  // true if the next request must use the earlier key
+  // True if the peer has refused the earlier key since the loss of the network path.
   bool before_refused_ = false;
   std::uint64_t arrived_ = 0;
   const ae::Duration time_;
   std::uint32_t generation_ = 0;
-  std::uint32_t address_ = 0;  // index of the path's address among those of the URL
-  // Number of attempts since the path was lost, plus 1; without the 1 if it was left on purpose.
+  std::uint32_t address_ = 0;  // index of the address in use among those of the URL
+  // Number of attempts since the network path was lost, plus 1; without the 1 if it was left on
+  // purpose.
   std::uint32_t attempts_ = 1;
   bool lost_ = false, peer_misses_bytes_ = false;
   Phase resumes_as_ = Phase::kOpen;
   Failure why_;
   ae::TimePoint lost_at_{}, left_by_{}, until_{}, next_at_{};
-  // Start of the time in which nobody listens at the peer's address; zero: the last attempt failed
-  // for another reason.
+  // Time since when nobody listens at the peer's address; zero: the last attempt failed for another
+  // reason.
   ae::TimePoint nobody_since_{};
   ae::Duration pause_{};
   std::uint64_t confirmed_ = 0, posted_ = 0;

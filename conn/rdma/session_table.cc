@@ -18,7 +18,7 @@ SessionTable& SessionTable::of_process() {
   auto made = std::make_unique<SessionTable>(table);
   if (current.compare_exchange_strong(table, made.get(), std::memory_order_acq_rel))
     return *made.release();
-  return *table;  // another thread was first
+  return *table;  // another thread has created a table first
 }
 
 SessionTable::Entry::~Entry() {
@@ -98,8 +98,8 @@ SessionTable::Passed SessionTable::pass(std::unique_ptr<RdmaPending>& request,
           its->on_resume_request(std::move(*shared), message);
       });
     }
-    // A request with other_key is not recorded here: that key may not be valid any more, which only
-    // the session knows.
+    // The generation of a request with other_key is not recorded here: that key may not be valid
+    // any more, which only the session knows.
     if (sure) place.generation = message.generation;
   }
   if (user != nullptr) user->on_resume_request(std::move(request), message);

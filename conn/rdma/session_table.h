@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A table of the sessions of this process whose peers may ask for a new path: the accepting ends of
-// connections with the option resume. A request may arrive at a listener on a loop other than the
-// connection's, so all threads share the table. It is locked only when a session begins, moves or
-// ends, and when a request for a session arrives.
+// A table of the sessions of this process whose peers may ask for a new network path: the accepting
+// ends of connections with the option resume. A request may arrive at a listener on a loop other
+// than the connection's, so all threads share the table. It is locked only when a session begins,
+// moves or ends, and when a request for a session arrives.
 
 #include <cstdint>
 #include <memory>
@@ -23,27 +23,29 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class SessionTable {
  public:
-  /// Interface of the connection of a session. Its function is called on the thread of the
-  /// connection's loop.
+  /// Interface of a connection that has a session in the table. Its function is called on the
+  /// thread of the connection's loop.
   class User {
    public:
-    /// Called when a request with a valid MAC has arrived for the session. Its rdma_cm id belongs
-    /// to the channel of the connection's loop. The function must check that the request does not
-    /// repeat an earlier one (ResumeMessage::generation).
+    /// Called when the peer asks for a new network path for the session, by a request with a valid
+    /// MAC. The rdma_cm id of the request belongs to the channel of the connection's loop. The
+    /// function must check that the request does not repeat an earlier one
+    /// (ResumeMessage::generation).
     virtual void on_resume_request(std::unique_ptr<RdmaPending> request,
                                    const ResumeMessage& message) = 0;
 
    protected:
     ~User() = default;
   };
-  /// The connection of a session, and its loop, which must exist as long as the entry. `loop` is
-  /// null while the connection moves to another loop.
+  /// The connection that a session belongs to, and its event loop, which must exist as long as the
+  /// entry. `loop` is null while the connection moves to another loop.
   struct Home {
     ae::EventLoop* loop = nullptr;
     std::shared_ptr<CmChannel> channel;
     User* user = nullptr;
   };
-  /// Ownership of a session's entry in the table. The destructor removes the entry.
+  /// Ownership of the entry of one session (one resumable connection) in the table. The destructor
+  /// removes the entry.
   class Entry {
    public:
     Entry() = default;
@@ -54,8 +56,8 @@ class SessionTable {
       return *this;
     }
     ~Entry();
-    /// Records a new place of the connection. If `home` has no loop, peers are asked to send their
-    /// requests again later. Does nothing if this object owns no entry.
+    /// Records that the connection is now on the loop `home.loop`. If that is null, peers are asked
+    /// to send their requests again later. Does nothing if this object owns no entry.
     void move_to(const Home& home) noexcept;
     /// Sets the keys with one of which the MAC of a request must be computed; both may be equal.
     /// Does nothing if this object owns no entry.
@@ -76,12 +78,12 @@ class SessionTable {
   static SessionTable& of_process();
   /// `parents`: in a child of fork(), the inherited table, which must not be used; otherwise null.
   explicit SessionTable(const SessionTable* parents) noexcept : parents_(parents) {}
-  /// Adds a session with a random id, which no other session has, and a random key. Throws
-  /// std::bad_alloc, or Error if the kernel provides no random bytes.
+  /// Adds a session (for one resumable connection) with a random id, which no other session has,
+  /// and a random key. Throws std::bad_alloc, or Error if the kernel provides no random bytes.
   std::pair<Grant, Entry> add(const Home& home);
-  /// Passes a request to the connection of its session: at once if the connection is on the loop
-  /// `here`, otherwise by a function posted to its loop. `bound`: bound_address() of the requester.
-  /// If the result is not kYes, the caller still has the request.
+  /// Passes a request to resume a session to the connection of the session: at once if the
+  /// connection is on the loop `here`, otherwise by a function posted to its loop. `bound`:
+  /// bound_address() of the requester. If the result is not kYes, the caller still has the request.
   [[nodiscard]] Passed pass(std::unique_ptr<RdmaPending>& request, const ResumeMessage& message,
                             std::span<const std::byte> bound, ae::EventLoop& here);
 
@@ -89,7 +91,8 @@ class SessionTable {
   struct Place {
     Home home;
     SipKey key{}, other_key{};
-    std::uint32_t generation = 0;  // generation of the last request that was passed on with `key`
+    // Generation (increasing number) of the last request with `key` that was passed on.
+    std::uint32_t generation = 0;
   };
   User* find(std::uint64_t id, const ae::EventLoop& here);
   void remove(std::uint64_t id) noexcept;
@@ -97,7 +100,8 @@ class SessionTable {
   void set_keys(std::uint64_t id, const SipKey& key, const SipKey& other) noexcept;
 
   const ae::MadeHere made_here_;
-  [[maybe_unused]] const SessionTable* const parents_;  // keeps the parent's table reachable
+  // In a child of fork(): keeps the parent's table reachable, so that it does not count as leaked.
+  [[maybe_unused]] const SessionTable* const parents_;
   std::mutex mutex_;
   std::unordered_map<std::uint64_t, Place> places_;
 };

@@ -181,7 +181,7 @@ void Setup::record(Failure why) {
 }
 
 // Destroys all rdma_cm and verbs objects that were created for the current address, and resets the
-// stream.
+// protocol state of the byte stream.
 void Setup::drop_link() {
   link_.tear_down();
   if (link_.stage.phase() == Phase::kConnecting) link_.stage.move(Phase::kResolving);

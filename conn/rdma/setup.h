@@ -51,19 +51,19 @@ class SetupUser {
   ~SetupUser() = default;
 };
 
-/// What a connection adds to the private data of rdma_cm when it is set up, besides the usual
-/// greeting (Hello), and what it takes from the peer's. PathRecovery implements it.
+/// Interface for what a connection adds to the private data of rdma_cm when it is set up, besides
+/// the usual greeting (Hello), and what it takes from the peer's. PathRecovery implements it.
 class HelloExchange {
  public:
   virtual ~HelloExchange() = default;
-  /// Resets the stream for another attempt.
+  /// Resets the protocol state of the byte stream for another attempt to connect.
   virtual void renew_stream() = 0;
-  /// Returns the private data of the connection request. `hello`: the hello of our stream and path.
-  /// Throws VerbsError if the device does not support an option of the connection.
+  /// Returns the private data of the connection request. `hello`: the greeting that it must
+  /// contain. Throws VerbsError if the device does not support an option of the connection.
   virtual PrivateData request(Hello hello) = 0;
-  /// Handles the private data of the peer's answer: passes the peer's hello to the stream and
-  /// returns it; no value: the peer sent none. Throws VerbsError if the answer does not fit the
-  /// request.
+  /// Handles the private data of the peer's answer: passes the peer's greeting (Hello) to the
+  /// stream and returns it; no value: the peer sent none. Throws VerbsError if the answer does not
+  /// fit the request.
   virtual std::optional<Hello> take_answer(std::span<const std::byte> data) = 0;
 };
 
@@ -74,10 +74,11 @@ class Setup {
     Deadline& deadline;
     CarrierHost& host;
     SetupUser& user;
-    HelloExchange* hellos;  ///< null: only the hello of the stream and the path is exchanged
+    HelloExchange* hellos;  ///< null: only the usual greeting (Hello) is exchanged
     AddressBook& book;
   };
-  /// The phase must be kResolving, and the link must have its settings. `until`: time at which the
+  /// Creates the set-up of a connection to `to`; look_up_next() or look_up_all() starts it. The
+  /// phase must be kResolving, and the link must have its settings. `until`: time at which the
   /// whole set-up is given up. `first`: index of the address to try first, modulo the number of
   /// addresses; then those after it are tried, then those before it.
   Setup(const Around& around, const Endpoint& to, ae::TimePoint until, std::size_t first);
@@ -91,14 +92,15 @@ class Setup {
   /// Returns the index, from 0, of the address that is being tried or has answered, in the order in
   /// which the names were resolved. (Not exact if the option `spread` chooses another order.)
   std::uint32_t address() const noexcept;
-  /// Call when the set-up has failed. Returns how the peer has rejected a resume request for good:
-  /// kOver or kGap if any address said so, because only who knows the session can; kUnknown if each
-  /// address of each name did; otherwise kNone: an address that does not answer now may know it.
+  /// Call when the set-up of a new network path has failed. Returns the final reason for which the
+  /// peer refuses to resume the connection's session: kOver or kGap if any address stated it,
+  /// because only the end that knows the session can; kUnknown if each address of each name stated
+  /// that; otherwise kNone: an address that does not answer now may know the session.
   Refused refused() const noexcept {
     return final_ == Refused::kNone && all_of(unknown_) ? Refused::kUnknown : final_;
   }
-  /// Call when the set-up has failed. Returns true if nobody listens at any address of any name, or
-  /// none that knows the session.
+  /// Call when the set-up has failed. Returns true if at each address of each name nobody listens,
+  /// or only a program that does not know the session to be resumed.
   bool nobody() const noexcept { return all_of(nobody_); }
   /// Returns the time at which the attempt with the current address, or the look-up of names, is
   /// given up.
@@ -110,13 +112,13 @@ class Setup {
   /// Does what look_up_next() does, but blocks until all names are resolved or the time `limit` has
   /// come, without running the event loop.
   void look_up_all(ae::TimePoint limit);
-  /// Handles an rdma_cm event for the id of the link.
+  /// Handles an rdma_cm event of the connection that is being set up.
   void on_event(const CmEvent& event);
-  /// Call when the deadline Deadline::Of::kAddress has passed: the address that is being tried, or
-  /// the name service, has not answered in time.
+  /// Call when the deadline Deadline::Of::kAddress has passed, because an address or the name
+  /// service has not answered in time: tries the next address.
   void on_deadline();
   /// Call when the user ends the attempt to connect before its deadline. If the current address has
-  /// not answered for AddressBook::kSilence, records it as silent.
+  /// not answered for AddressBook::kSilence, records in the AddressBook that it is silent.
   void report_silence() const noexcept;
 
  private:
@@ -161,10 +163,10 @@ class Setup {
   Failure last_failure_;
   Mtu mtu_;
   Refused refused_ = Refused::kNone;  // how the address that was tried last rejected the request
-  Refused final_ = Refused::kNone;    // kOver or kGap if an address said so
+  Refused final_ = Refused::kNone;    // kOver or kGap if an address gave this reason
   bool resolved_all_ = true;          // false: a name has no address now
-  // Numbers of addresses that failed with Refused::kUnknown, and at which nobody listens, the
-  // former included.
+  // unknown_: number of addresses at which the session is unknown (Refused::kUnknown). nobody_:
+  // number of addresses at which nobody listens, or the request to resume was refused.
   std::size_t unknown_ = 0, nobody_ = 0;
   // True if the current address is being tried for the second time, after a failure that may have
   // been temporary.

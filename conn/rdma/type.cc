@@ -51,8 +51,8 @@ void RdmaType::cleanup(ae::EventLoop& loop) const {
 
 namespace {
 
-// Appends the limits of the process and, if an address of the endpoint belongs to a device, those
-// of that device. Opens the device, because its limits cannot be queried otherwise.
+// Appends to `all` the limits of the process and, if an address of the endpoint belongs to a
+// device, those of that device. Opens the device, because its limits cannot be queried otherwise.
 void add_device(const Endpoint& endpoint, std::uint64_t connections, const Settings& settings,
                 std::vector<Capacity>& all) {
   CmChannel channel;
@@ -68,7 +68,7 @@ void add_device(const Endpoint& endpoint, std::uint64_t connections, const Setti
         for (Capacity& each : capacities(device, connections, settings))
           all.push_back(std::move(each));
         return;
-      } catch (const VerbsError&) {  // it cannot be opened, perhaps because of a limit below
+      } catch (const VerbsError&) {  // the device cannot be opened, perhaps because of a limit
         break;
       }
     }

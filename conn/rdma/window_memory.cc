@@ -33,8 +33,8 @@ bool WindowMemory::provide(const Source& from, ae::TimePoint now) {
   if (from.domain == nullptr) return false;
   const std::uint32_t length = stream_.inbound().wanted_window();
   if (length == 0) return false;
-  // The greatest number of windows exists. A later call can provide one, after the key of a window
-  // was invalidated.
+  // No more receive windows are allowed now. A later call can provide one, after the key of a
+  // window was invalidated.
   if (std::count_if(windows_.begin(), windows_.end(), std::not_fn(is_free)) >=
       std::ptrdiff_t{kMost})
     return false;
@@ -52,11 +52,11 @@ bool WindowMemory::provide(const Source& from, ae::TimePoint now) {
   return false;
 }
 
-// Creates a window of this length and provides it to the stream. Throws VerbsError or
+// Creates a receive window of `length` bytes and provides it to the stream. Throws VerbsError or
 // std::bad_alloc, and then changes nothing.
 void WindowMemory::open(const Source& from, std::uint32_t length) {
-  // Only the first window of a connection may use the last quarter of the memory limit: without a
-  // further one, the stream can continue.
+  // Only the first receive window of a connection may use the last quarter of the memory limit:
+  // without a further window, the stream can continue.
   const bool first = std::all_of(windows_.begin(), windows_.end(), is_free);
   const auto free = std::find_if(windows_.begin(), windows_.end(), is_free);
   ReceiveWindow& window = free != windows_.end() ? *free : windows_.emplace_front();
@@ -135,9 +135,10 @@ bool WindowMemory::drop_refused(ReceiveWindow& window) noexcept {
   return true;
 }
 
-// As long as no bind has worked, this connection is the only one in its domain
-// (DeviceContext::domain()), and no window has been announced. So the window can be created again
-// with the key of the memory region: no other connection's memory can be reached with that key.
+// As long as the device has bound no key, this connection is the only one in its protection domain
+// (DeviceContext::domain()), and no receive window has been announced. So the window can be created
+// again with the key of the memory region: no other connection's memory can be reached with that
+// key.
 bool WindowMemory::go_on_without_binding(DeviceContext& context, Domain& domain, CqLease& lease,
                                          const Settings& settings) noexcept {
   const auto bound = [](const ReceiveWindow& window) {

@@ -32,7 +32,7 @@ class WindowMemory {
 
   /// The source of memory for receive windows, and the statistics in which its use is counted.
   struct Source {
-    /// Protection domain from which the memory is taken; null: no window can be created.
+    /// Protection domain from which the memory is taken; null: no receive window can be created.
     Domain* domain;
     MemoryLimit limit;
     LoopStatistics& statistics;
@@ -40,68 +40,70 @@ class WindowMemory {
     /// `statistics`. Before, Link::make() counts it.
     bool established;
   };
-  /// Frees the windows that the stream no longer uses, and provides those that it wants. Call it
-  /// after every input to the stream. Returns true if a request must be posted to invalidate a key.
+  /// Frees the receive windows that the stream no longer uses, and provides those that it wants.
+  /// Call it after every input to the stream. Returns true if a request must be posted to
+  /// invalidate a key.
   bool manage(const Source& from, ae::TimePoint now);
   /// Returns the last failure to get memory for a receive window; empty if there was none.
   Failure failure() const;
 
   // --- binding and invalidating keys of windows --------------------------------------------------
-  /// A cheap test: if it returns false, no key change is due or in flight.
+  /// A cheap test: if it returns false, no key change (bind or invalidation) is due or in flight.
   bool may_have_key_to_change() const noexcept { return key_to_change_; }
   bool has_key_to_change() noexcept {
     if (key_to_change_) look_at_keys();
     return key_to_change_;
   }
-  /// Stores in `out` the windows whose key change must be posted, as many as fit. Returns their
-  /// number.
+  /// Stores in `out` the receive windows for which a request must be posted to bind or invalidate
+  /// the key, as many as fit. Returns their number.
   std::size_t waiting_for_key(std::span<ReceiveWindow*> out) noexcept {
     return key_to_change_ ? find_waiting(out) : 0;
   }
   bool key_under_way() const noexcept;
-  /// Returns true if the request with this sequence number is one in flight that binds the key of a
-  /// window.
+  /// Returns true if the request with this sequence number is in flight and binds the key of a
+  /// receive window.
   bool is_bound_by(std::uint32_t sequence) const noexcept;
   enum class Changed : std::uint8_t {
     kNone,
-    /// The device has invalidated the key of a window: another window may be created in its place.
+    /// The device has invalidated the key of a receive window: another one may be created in its
+    /// place.
     kFreed,
-    kBound,  ///< the device has bound the key of a window to the queue pair
+    kBound,  ///< the device has bound the key of a receive window to the queue pair
   };
   /// Records that the requests on the send queue up to number `sequence` are complete. Returns the
   /// key change that they have carried out; kBound if there was one of each kind.
   Changed on_done(std::uint32_t sequence, Domain* domain) noexcept {
     return key_to_change_ ? complete(sequence, domain) : Changed::kNone;
   }
-  /// Call when the device has refused to change the key of `window`. If the change was an
-  /// invalidation, frees the window with its key and returns true; `window` must not be used
-  /// afterwards. If it was a bind, returns false.
+  /// Call when the device has refused to bind or invalidate the key of `window`. Refused
+  /// invalidation: frees the window with its key and returns true; `window` must not be used
+  /// afterwards. Refused bind: returns false.
   bool drop_refused(ReceiveWindow& window) noexcept;
-  /// For a device that turns out to be unable to bind keys: creates the only window again, with the
-  /// key of its memory region. Returns false if that is not possible.
+  /// For a device that turns out to be unable to bind keys: creates the only receive window again,
+  /// with the key of its memory region. Returns false if that is not possible.
   bool go_on_without_binding(DeviceContext& context, Domain& domain, CqLease& lease,
                              const Settings& settings) noexcept;
 
   // --- end of the queue pair ---------------------------------------------------------------------
-  /// Frees the keys of all windows, so that the peer can no longer write into them. Call it before
-  /// the queue pair is destroyed.
+  /// Frees the keys of all receive windows, so that the peer can no longer write into them. Call it
+  /// before the queue pair is destroyed.
   void drop_keys() noexcept {
     for (ReceiveWindow& window : windows_) window.drop_key();
   }
-  /// Frees the memory of all windows. Call it after the queue pair was destroyed. The stream must
-  /// not use the windows afterwards.
+  /// Frees the memory of all receive windows. Call it after the queue pair was destroyed. The
+  /// stream must not use the windows afterwards.
   void drop() noexcept { drop(windows_); }
   using Windows = std::forward_list<ReceiveWindow>;
   static void drop(Windows& windows) noexcept {
     for (ReceiveWindow& window : windows) window.drop();
     windows.clear();
   }
-  /// Returns all windows and forgets them, because their memory is still in use. Call it after
-  /// drop_keys().
+  /// Returns all receive windows and forgets them, because their memory is still in use. Call it
+  /// after drop_keys().
   Windows take() noexcept { return std::exchange(windows_, {}); }
 
  private:
-  // Greatest number of windows: those that the stream uses, and two whose keys are being
+  // Greatest number of receive windows: those that the stream uses, and two whose keys are being
   // invalidated.
   static constexpr std::size_t kMost = ReceiveWindowQueue::kSlots + 2;
 
@@ -110,7 +112,7 @@ class WindowMemory {
   static bool is_free(const ReceiveWindow& window) noexcept {
     return window.state() == ReceiveWindow::State::kFree;
   }
-  // Removes the free windows, except those that have a key for their next use.
+  // Removes the receive windows that are free, except those that have a key for their next use.
   void remove_free() noexcept {
     windows_.remove_if(
         [](const ReceiveWindow& window) { return is_free(window) && !window.has_key(); });
@@ -123,15 +125,16 @@ class WindowMemory {
   Stream& stream_;
   // The receive windows, at most kMost; usually one.
   Windows windows_;
-  // True if a bind or an invalidation of a window's key may be due or in flight.
+  // True if a bind or an invalidation of a receive window's key may be due or in flight.
   bool key_to_change_ = false;
-  // True if there was a failure. failure_ may still be null, if there was no memory to store it.
+  // True if there was once no memory for a receive window. failure_ may still be null, if there was
+  // no memory to store the reason either.
   bool failed_ = false;
   std::unique_ptr<Failure> failure_;
 };
 
-/// Returns the failure of a connection for which the key of a window could not be bound. `err`: the
-/// errno value of the bind.
+/// Returns the failure of a connection for which the key of a receive window could not be bound.
+/// `err`: the errno value of the bind.
 Failure bind_failure(const DeviceContext& context, const Settings& settings, int err);
 /// Returns the failure of an operation that the device refused because it has stopped the queue
 /// pair. `what`: name of the operation.
