@@ -10,17 +10,11 @@
 
 #include "conn/kit/probes.h"
 #include "conn/rdma/linked_carrier.h"
+#include "conn/rdma/session.h"
 #include "conn/rdma/type.h"
 #include "conn/rdma/work_failure.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
-namespace {
-
-// Longest wait for the device's last completions of a stopped queue pair, which normally arrive
-// within microseconds.
-constexpr ae::Duration kQuietTime = std::chrono::milliseconds(50);
-
-}  // namespace
 
 // --- loss of the network path --------------------------------------------------------------------
 
@@ -325,7 +319,7 @@ void LinkedCarrier::reap() {
     if (ending_.stop()) finish();
     return;
   }
-  if (ending_.has_reports_to_come() && deadline_.set(kQuietTime, Deadline::Of::kQuiet))
+  if (ending_.has_reports_to_come() && deadline_.set(Session::kQuietTime, Deadline::Of::kQuiet))
     return ending_.wait();
   deadline_.clear(loop());
   setup_.reset();  // cancels the look-up of a name, if one is still running
