@@ -25,7 +25,7 @@ void Acceptor::on_stop(bool) noexcept {
 
 void Acceptor::begin(PendingConnectionPtr arrival) {
   if (greetings_.size() >= settings_->max_handshakes) evict();
-  if (stopped()) return;  // the handler for refusals has stopped this listener
+  if (stopped()) return;  // the program's handler of refusals has stopped this listener
   try {
     Greeting& client = greetings_.emplace_back();
     tcp::Accepted socket = static_cast<tcp::SocketPending&>(*arrival).take_socket();
@@ -40,7 +40,7 @@ void Acceptor::begin(PendingConnectionPtr arrival) {
   receive(std::prev(greetings_.end()));
 }
 
-/// Makes room for one more hello: refuses the client that has waited for longest.
+/// Refuses the client that has waited for longest, so that a new one can set up its connection.
 void Acceptor::evict() {
   Answer why{Answer::kFull, ""};
   try {
@@ -81,8 +81,8 @@ void Acceptor::receive(Greetings::iterator client) {
   hand_over(std::move(made));
 }
 
-/// Watches the client's socket for the rest of its hello, with a time-out; no effect if it is
-/// watched already.
+/// Watches the client's socket for the rest of its hello (the message that sets up a connection),
+/// for at most the time of option handshake-timeout; no effect if it is watched already.
 void Acceptor::watch(Greetings::iterator client) {
   if (client->watched) return;
   client->timer = loop().add_time_event(settings_->handshake_timeout, [this, client] {
@@ -95,8 +95,9 @@ void Acceptor::watch(Greetings::iterator client) {
   client->watched = true;
 }
 
-/// Checks a complete hello, and makes the connection. Returns the answer to a client that is
-/// refused, else kStands. Throws std::bad_alloc.
+/// Checks the complete hello (set-up message) of `client`, and stores a connection in `made`.
+/// Returns the answer that refuses the client, or one with the status kStands. Throws
+/// std::bad_alloc.
 Answer Acceptor::welcome(Greeting& client, ConnectionPtr& made) {
   Hello hello;
   Answer refusal = decode(client.hello.message(), settings_->max_ring, hello);
@@ -110,9 +111,10 @@ Answer Acceptor::welcome(Greeting& client, ConnectionPtr& made) {
                                         client.hello.descriptor(1), hello.server_ring, why);
   if (!client.made.channel) return {Answer::kRule, why.text};
   client.hello.used();
-  // Encodes the answer now, since nothing may fail once the connection exists.
+  // Encodes the answer to the client now: that may throw, and nothing must fail once the connection
+  // exists.
   const std::string answer = encode(Answer{});
-  forget(client);  // the connection watches the socket from now on
+  forget(client);  // the connection, not this acceptor, watches the socket from now on
   auto [owner, carrier] =
       make_connection<ShmCarrier>(loop(), static_cast<const ShmType&>(type()), shared_, settings_);
   const int socket = client.made.fd.get();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // The listening side of shm. A listener of conn/tcp accepts clients on a Unix socket. Each client
-// must then send a valid hello, before the accept handler receives its connection.
+// must then send a valid hello (the message that brings the descriptors of the shared memory),
+// before the accept handler receives its connection.
 
 #include <list>
 
@@ -19,7 +20,7 @@ namespace conn { inline namespace AECONN_ABI { namespace shm {
 
 class ShmType;
 
-/// Receives the hellos of a shm listener's clients on one loop.
+/// Accepts the clients of a shm listener on one loop: receives the hello (set-up message) of each.
 class Acceptor final : public AcceptorBase {
  public:
   Acceptor(const ShmType& type, LoopState& shared, SettingsPtr settings, Served served,
@@ -27,7 +28,7 @@ class Acceptor final : public AcceptorBase {
   void count_rejected() noexcept override { ++counters().refused; }
 
  private:
-  /// A client whose hello is not complete.
+  /// A client that has connected, but has not sent its complete hello (set-up message) yet.
   struct Greeting {
     Made made;
     ae::TimePoint began;
@@ -51,7 +52,7 @@ class Acceptor final : public AcceptorBase {
   LoopState& shared_;
   const SettingsPtr settings_;
   const Served served_;
-  Greetings greetings_;  // oldest first
+  Greetings greetings_;  // clients whose hello (set-up message) is awaited, oldest first
 };
 
 }}}  // namespace conn::shm

@@ -118,7 +118,7 @@ ssize_t ShmCarrier::writev(const iovec* vectors, int count) {
   return link_.refuses() ? refuse_write() : refuse(EAGAIN);
 }
 
-/// Fails the connection, because the peer reads no more.
+/// Fails the connection, because the peer reads no more. Returns -1 and sets errno to EPIPE.
 ssize_t ShmCarrier::refuse_write() noexcept {
   (void)link_.reader().look();
   fail_with(EPIPE, "write to ");
@@ -137,24 +137,24 @@ int ShmCarrier::shutdown() {
 
 int ShmCarrier::shutdown_both() {
   if (!inherited()) link_.reader().close();
-  write_ended_ = false;  // so that shutdown() rings even if it was called before
+  write_ended_ = false;  // so that shutdown() wakes the peer even if it was called before
   (void)shutdown();
   if (state() == State::kConnected) move_to(State::kClosed);
   if (!closing() && shared_ != nullptr) interest_changed();
   return 0;
 }
 
-// --- events and bells ----------------------------------------------------------------------------
+// --- events of the loop, and bells (bytes in the socket that wake the peer) ----------------------
 
 std::size_t ShmCarrier::run_ready() {
-  // Makes the loop look for news of the peer by itself.
+  // Makes the loop look in the shared memory for what the peer does, in every iteration.
   if (is_open() && !inherited()) shared_->heat(*this);
   return QueuedCarrier::run_ready();
 }
 
 void ShmCarrier::interest_changed() {
-  // If join() has failed for lack of memory, the connection is in no loop's list. It needs a list
-  // so that its handlers learn of the failure.
+  // If join(), the move to this loop, has failed for lack of memory, the connection is in no list
+  // of connections whose handlers are due. It needs one so that its handlers learn of the failure.
   if (shared_ == nullptr && loop() != nullptr && !closing())
     attach_list(LoopState::of(type(), *loop()).ready());
   if (is_open() && !inherited()) shared_->heat(*this);
@@ -174,7 +174,7 @@ void ShmCarrier::stop_watching() noexcept {
 }
 
 void ShmCarrier::on_socket() {
-  // In a child of fork() the bells are for the parent.
+  // In a child of fork() the bells (bytes that wake the peer) in the socket are for the parent.
   if (inherited()) return stop_watching();
   shared_->wake();
   take_bells();
@@ -197,7 +197,7 @@ void ShmCarrier::ring() noexcept {
   const bool sent = link_.ring();
   if (shared_ == nullptr) return;
   if (sent) ++shared_->counters.bells_sent;
-  if (link_.owes_bell()) shared_->heat(*this);  // the loop tries again
+  if (link_.owes_bell()) shared_->heat(*this);  // the loop tries again to wake the peer
 }
 
 /// Reads from the shared memory what the peer has done. Returns whether a handler may be due now.
@@ -215,7 +215,7 @@ bool ShmCarrier::look() noexcept {
   return news;
 }
 
-/// Fails the connection if the peer has broken a rule.
+/// Fails the connection if the peer has broken a rule of the protocol.
 void ShmCarrier::check_rules() noexcept {
   const char* const broken = link_.broken();
   if (broken == nullptr || !is_open()) return;
@@ -225,8 +225,8 @@ void ShmCarrier::check_rules() noexcept {
   stop_watching();
 }
 
-/// Fails the connection with a text of `before`, the peer's address, `after` and `more`. Without
-/// memory for that text, the code is set all the same.
+/// Fails the connection with error `err` and a text of `before`, the peer's address, `after` and
+/// `more`. If there is no memory for the text, the error code is set without it.
 void ShmCarrier::fail_with(int err, std::string_view before, std::string_view after,
                            std::string_view more) noexcept {
   fail(coded_failure({err, std::generic_category()}, [&] {
@@ -270,9 +270,9 @@ bool ShmCarrier::wait_for(ae::Mask direction, ae::TimePoint deadline) {
     if (inherited() || shared_ == nullptr) return false;
     (void)look();
     if (!is_open() || (reading ? readable() : writable())) return true;
-    // A cold connection has asked its peer for a bell, and unwish() below takes that request back.
-    // So the connection becomes hot: the loop then asks the peer again before it makes the
-    // connection cold.
+    // A cold connection (one whose memory the loop does not look at) has asked its peer for a bell,
+    // and unwish() below takes that back. So the connection becomes hot (the loop looks at it):
+    // before it becomes cold again, the loop asks the peer anew.
     shared_->heat(*this);
     if (wish(reading, !reading) || !is_open()) return true;
     if (!poll_until(link_.descriptor().get(), POLLIN, deadline)) return false;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Carries a connection over the memory that two processes share.
+// ShmCarrier: the part of a shm connection that moves its bytes, over memory of two processes.
 //
-// Its parts: Setup exists while a client connects, Link has the memory and the socket and tells the
-// facts, and the LoopState looks at the link while the connection is hot. ShmCarrier joins them and
-// decides which handlers are due, and what follows from the peer's bells and from its changes in
-// the memory.
+// Its parts: Setup exists while a client connects. Link has the memory and the socket, and returns
+// the connection's facts. LoopState, one for each loop, looks in the memory for changes by the
+// peer. ShmCarrier decides which handlers are due, and acts on such changes and on the peer's bells
+// (bytes in the socket that wake this process).
 
 #include <memory>
 
@@ -25,8 +25,8 @@ class ShmCarrier final : public QueuedCarrier, private HotItem {
   ShmCarrier(const ShmType& type, LoopState& shared, SettingsPtr settings);
   ~ShmCarrier() override { abandon(); }
 
-  /// Takes over what a set-up has made. The connection is then in state kConnected. Throws
-  /// std::bad_alloc.
+  /// Takes over the socket and the memory that a set-up has made. The connection is then in state
+  /// kConnected. Throws std::bad_alloc.
   void adopt(Made made);
 
   const CarrierFacts& facts() const noexcept override { return link_; }
@@ -72,8 +72,8 @@ class ShmCarrier final : public QueuedCarrier, private HotItem {
   SettingsPtr settings_;
   Link link_;
   std::unique_ptr<Setup> setup_;  // null except while connecting
-  std::uint64_t iteration_ = 0;   // number of the iteration that budget_ belongs to
-  std::size_t budget_ = 0;        // bytes that read() may still return in that iteration
+  std::uint64_t iteration_ = 0;   // loop iteration for which budget_ holds
+  std::size_t budget_ = 0;        // bytes that read() may still return in this loop iteration
   bool watched_ = false;          // true if the loop watches the socket
   bool read_ended_ = false;       // true if read() has returned 0
   bool write_ended_ = false;      // true if shutdown() or shutdown_both() was called

@@ -35,7 +35,8 @@ bool is_file(std::string_view text) noexcept {
   return text.starts_with('/') || text.starts_with("./");
 }
 
-/// Returns the destination of a path. Sets `why` if it does not exist.
+/// Returns the destination (what a server has to serve) that is this path. Sets `why` if the path
+/// does not exist.
 Destination of_path(const std::string& path, Failure& why) {
   Destination one;
   const bool abstract = tcp::is_abstract(path);
@@ -43,13 +44,13 @@ Destination of_path(const std::string& path, Failure& why) {
     why = errno_failure(err, "connect to " + path);
     return {};
   }
-  // A relative path gets "./" in front, with which no address begins.
+  // A relative path gets "./" in front, so that it cannot be taken for an address.
   one.text = percent_encode(abstract || is_file(path) ? path : "./" + path, UrlPart::kPath);
   return one;
 }
 
-/// Returns the address through which `address` is reached here, or an unset one if it belongs to
-/// another machine. Connecting to 0.0.0.0 or :: leads to a loopback address.
+/// Returns the address at which `address` is reached if it belongs to this machine, or an unset one
+/// if it belongs to another. Connecting to 0.0.0.0 or :: leads to a loopback address.
 SocketAddress here(SocketAddress address, const std::vector<SocketAddress>& local) noexcept {
   auto* const four = reinterpret_cast<sockaddr_in*>(&address.storage);
   auto* const six = reinterpret_cast<sockaddr_in6*>(&address.storage);
@@ -67,7 +68,8 @@ std::string in_url(const std::string& host) {
   return host.find(':') == std::string::npos ? host : "[" + host + "]";
 }
 
-/// Joins hosts and a port as in a URL; leaves out those that do not fit into `most` bytes.
+/// Joins hosts and a port as in a URL; leaves out the first host with which the text would exceed
+/// `most` bytes, and all after it.
 std::string join(const std::vector<std::string>& hosts, const std::string& port,
                  std::size_t most = std::string::npos) {
   std::string text;
@@ -116,8 +118,9 @@ std::string Served::why_not(const Destination& asked) const {
   return "this server serves " + own_.text + ", not " + asked.text;
 }
 
-/// Whether the server serves one of these addresses, or this abstract name. The client has checked
-/// that the addresses belong to this machine, so a listener on 0.0.0.0 or [::] serves them.
+/// Whether the server serves one of the addresses in `text`, or the abstract name `text`. The
+/// client has checked that the addresses belong to this machine, so a listener on 0.0.0.0 or [::]
+/// serves them.
 bool Served::has(std::string_view text) const {
   if (hosts_.empty() || text.starts_with('@')) return text == own_.text;
   if (!text.ends_with(port_)) return false;

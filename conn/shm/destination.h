@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The destination of a client whose URL is a list with shm in it: the hosts and port, or the path,
-// that the other schemes lead to. The socket of option shm-path may belong to another server. So
-// the client's hello names the destination, and a server refuses a destination that it does not
-// serve. docs/shm.md has the rules.
+// The destination of a client whose URL is a list of schemes with shm in it (shm|tcp://...): the
+// hosts and port, or the path, to which the other schemes lead. The socket of option shm-path may
+// belong to another server. So the client's hello (set-up message) names the destination, and a
+// server refuses one that it does not serve. docs/shm.md has the rules.
 
 #include <cstdint>
 #include <string>
@@ -17,7 +17,7 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace shm {
 
-inline constexpr std::size_t kMostDestination = 1024;  ///< bytes of the longest text
+inline constexpr std::size_t kMostDestination = 1024;  ///< bytes of the longest one
 
 struct Destination {
   /// Addresses and a port: "127.0.0.1,[::1]:6379"; or a path, or '@' and an abstract name,
@@ -28,17 +28,18 @@ struct Destination {
   std::uint64_t device = 0, inode = 0;
 };
 
-/// Whether a text may be that of a destination: printable ASCII without spaces, not too long.
+/// Whether a text has the form of a destination: printable ASCII without spaces, not too long.
 bool is_destination(std::string_view text) noexcept;
 
-/// The destinations that a server serves, beside the path of its shm socket.
+/// The destinations that a server serves (addresses or a path), beside the path of its shm socket.
 class Served {
  public:
   Served() = default;  ///< serves none
-  /// Serves the addresses and port, or the path, that the endpoint has beside option shm-path; none
-  /// without that option. The hosts must be numeric. The network namespace is that of the calling
-  /// thread. If the endpoint has a path, the server must listen on it already, since the socket's
-  /// file is part of the destination. Throws std::bad_alloc.
+  /// The destinations that a server on `endpoint` serves: its addresses and port, or its path, if
+  /// it has option shm-path (the path of the shm socket), else none. The hosts must be numeric. The
+  /// network namespace is that of the calling thread. If the endpoint has a path, the server must
+  /// listen on it already, since the socket's file is part of the destination. Throws
+  /// std::bad_alloc.
   explicit Served(const Endpoint& endpoint);
 
   /// Returns why a client with this destination is refused; empty if it is not. A client without a
@@ -49,8 +50,8 @@ class Served {
   bool has(std::string_view text) const;
 
   Destination own_;
-  std::vector<std::string> hosts_;  // the hosts of own_, each as in a URL
-  std::string port_;                // ":6379"; "" if own_ is a path
+  std::vector<std::string> hosts_;  // hosts of the served destination, each as in a URL
+  std::string port_;  // port of those hosts, as in ":6379"; "" if the destination is a path
 };
 
 /// Returns the destination of a client's endpoint: its path, or those of the `found` addresses of

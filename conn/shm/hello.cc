@@ -14,14 +14,14 @@ namespace conn { inline namespace AECONN_ABI { namespace shm {
 namespace {
 
 constexpr std::string_view kMagic("aeshm\r\n\1", 8);  // the last byte is the major version
-// Names the layout of memory, and the order of bytes in its words.
+// Number of the layout of the shared memory, which also tells the byte order of its control fields.
 constexpr std::uint32_t kLayout =
     std::endian::native == std::endian::little ? 0x08040201 : 0x08040202;
-// Offsets of the fields of a message, in bytes.
+// Offsets in bytes of the fields of a hello (the client's message); kLength is in an answer, too.
 constexpr std::size_t kLength = 10, kMust = 12, kLayoutAt = 20, kClientRing = 24, kServerRing = 28,
                       kDevice = 32, kInode = 40, kHelloText = 48;
-// A feature in the field kMust: the text of the hello is a destination, which the server must
-// check.
+// A bit of the field kMust, which names features that the server must know: the text of the hello
+// is a destination, which the server must check.
 constexpr std::uint32_t kHasDestination = 1;
 constexpr std::size_t kStatus = 12, kRetryAfter = 20, kAnswerText = 24;
 
@@ -125,14 +125,14 @@ Receipt::~Receipt() {
   }
 }
 
-/// Keeps the descriptors of memory, and has the others closed by another thread. Returns whether
-/// all were kept.
+/// Keeps those of the passed descriptors that are of shared memory, and has the others closed by
+/// another thread. Returns whether all were kept.
 bool Receipt::keep(const tcp::Passed& passed) noexcept {
   bool all = true;
   for (std::size_t i = 0; i < passed.count; ++i) {
     const int fd = passed.descriptors[i];
-    // Only a memfd has seals. F_GET_SEALS calls no file system; one of the peer's own could block
-    // this thread.
+    // Only a memfd has seals. F_GET_SEALS does not call the file's own file system, which might be
+    // the peer's (FUSE) and block this thread.
     if (count_ < memories_.size() && fcntl(fd, F_GET_SEALS) >= 0) {
       memories_[count_++] = tcp::Fd(fd);
     } else {
@@ -161,8 +161,8 @@ Receipt::Step Receipt::receive(int socket) noexcept {
     if (passed.more)
       return passed.count < tcp::Passed::kMost ? Step::kNoDescriptors : Step::kForeign;
     if (n == 0) return Step::kEnded;
-    // recv() drops the message's references to the memories. They are not the last ones, as
-    // memories_ has others.
+    // recv() drops the message's references to the passed memory. They are not the last ones, as
+    // memories_ has others, so this thread need not free its pages.
     const ssize_t taken =
         ::recv(socket, bytes_.data() + size_, static_cast<std::size_t>(n), MSG_DONTWAIT);
     if (taken <= 0) return Step::kEnded;

@@ -30,10 +30,11 @@ constexpr bool is_ring_size(std::uint64_t size) noexcept {
 struct Hello {
   std::uint32_t client_ring = 0;  ///< bytes of the ring that the client writes
   std::uint32_t server_ring = 0;  ///< bytes of the ring that the server writes
-  Destination destination = {};   ///< where the client's URL leads beside this socket
+  /// What the client's URL names for the other schemes of its list; empty: there are none.
+  Destination destination = {};
 };
 
-/// The server's answer. With kStands, the connection is established.
+/// The server's answer to a hello. With status kStands, the connection is established.
 struct Answer {
   enum Status : std::uint32_t { kStands, kFull, kNotHere, kVersion, kSize, kRule };
   std::uint32_t status = kStands;
@@ -46,10 +47,10 @@ std::string encode(const Answer& answer);
 bool may_begin(std::string_view bytes) noexcept;
 /// Returns the length of the message that begins with these kHeader bytes; 0 if they break a rule.
 std::size_t message_length(std::string_view header) noexcept;
-/// Decodes a whole hello. Returns what is to be answered if it is refused, else kStands. Rings of
-/// more than `most_ring` bytes are refused.
+/// Decodes a complete hello (the client's message) into `hello`. Returns the answer that refuses
+/// the client, or one with status kStands. Rings of more than `most_ring` bytes are refused.
 Answer decode(std::string_view message, std::uint64_t most_ring, Hello& hello);
-/// Decodes a whole answer. Returns false if it breaks a rule.
+/// Decodes a server's complete answer into `answer`. Returns false if it breaks a rule.
 bool decode(std::string_view message, Answer& answer);
 
 /// Receives one message from a socket, in as many pieces as it comes, and owns the descriptors that
@@ -64,7 +65,7 @@ class Receipt {
   /// a memory at its last close, which may take long, as the peer chooses the size.
   ~Receipt();
   enum class Step : std::uint8_t {
-    kMore,          ///< nothing more has arrived
+    kMore,          ///< the message is incomplete, and no more of it has arrived
     kDone,          ///< message() is complete
     kEnded,         ///< the peer has closed its socket
     kForeign,       ///< the bytes or descriptors are not those of this protocol
@@ -75,7 +76,7 @@ class Receipt {
   /// Number of descriptors that have come.
   std::size_t descriptors() const noexcept { return count_; }
   const tcp::Fd& descriptor(std::size_t index) const noexcept { return memories_[index]; }
-  /// Closes the descriptors. To be called once the memories are mapped.
+  /// Closes the descriptors that have come. To be called once their memories are mapped.
   void used() noexcept { memories_ = {}; }
 
  private:

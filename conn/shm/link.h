@@ -22,22 +22,22 @@ class Link final : public tcp::ConnectedSocket {
  public:
   Link() noexcept : ConnectedSocket(nullptr) {}  // only facts of TCP need the settings
 
-  /// Becomes the link over this connected socket and memory.
+  /// Takes over a connected socket and the connection's shared memory.
   void set(Fd socket, const SocketAddress& peer, ChannelPtr channel) noexcept;
   /// Ends the link; no effect if it has ended. If `properly` is true, the peer reads the end of the
   /// stream, else an error. In a child of fork() only closes the socket: the peer is not told.
   void end(bool properly) noexcept;
 
   // Before set(), only the functions of CarrierFacts may be called. A child of fork() does not have
-  // the memory: of the functions below it may call only those up to lost(), which return what this
-  // process knew before fork().
+  // the shared memory: of the functions from here on it may call only reader() to lost(), which
+  // return what this process knew before fork().
 
   Reader& reader() const noexcept { return channel_->reader; }
   Writer& writer() const noexcept { return channel_->writer; }
   /// Whether there are unread bytes, or the end of the stream, as far as it was known at the last
   /// look().
   bool readable() const noexcept { return reader().unread() != 0 || reader().finished(); }
-  /// Whether there is room for bytes, or the peer reads no more, as of the last look().
+  /// Whether there is room to write, or the peer reads no more, as of the last look().
   bool writable() const noexcept { return writer().room() != 0 || refuses(); }
   /// Whether the peer reads no more, as of the last look().
   bool refuses() const noexcept { return writer().peer_closed() || ended_; }

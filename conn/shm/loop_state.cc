@@ -10,11 +10,11 @@
 namespace conn { inline namespace AECONN_ABI { namespace shm {
 namespace {
 
-// Most connections that one iteration looks at; the others follow in the next iterations.
+// Most connections whose memory one iteration looks at; the next iterations look at the others.
 constexpr std::size_t kLooks = 64;
-// A busy loop, which does not sleep, keeps looking at all hot connections if they are at most kFew.
-// If they are more, each connection that had no news in kMostIdle successive looks becomes cold
-// (loop_state.h).
+// A busy loop, which does not sleep, keeps looking at the memory of all hot connections (those that
+// it looks at in every iteration) if they are at most kFew. If they are more, each one without news
+// in kMostIdle successive looks becomes cold: its peer has to wake the loop for it.
 constexpr std::size_t kFew = 16;
 constexpr unsigned kMostIdle = 16;
 
@@ -46,7 +46,7 @@ void LoopState::heat(HotItem& item) noexcept {
   } else if (!armed_) {
     return;
   }
-  loop_.nudge();  // the loop may be about to sleep, after arm()
+  loop_.nudge();  // the loop may have asked for bells already, and be about to sleep
 }
 
 void LoopState::wake() noexcept {
@@ -62,8 +62,8 @@ void LoopState::cool(HotItem& item) noexcept {
   item.place_ = HotItem::kCold;
 }
 
-/// Looks at up to kLooks hot connections, in turn. With `may_cool`, each of them that had no news
-/// in kMostIdle successive looks becomes cold (loop_state.h).
+/// Looks at the memory of up to kLooks hot connections, in turn. With `may_cool`, each of them that
+/// had no news in kMostIdle successive looks becomes cold: it is not looked at any more.
 void LoopState::look_at_some(bool may_cool) noexcept {
   for (std::size_t looks = std::min(hot_.size(), kLooks); looks != 0 && !hot_.empty(); --looks) {
     if (next_ >= hot_.size()) next_ = 0;
@@ -92,7 +92,7 @@ bool LoopState::arm() {
   bool quiet = true;
   armed_ = true;
   for (std::size_t i = hot_.size(); i-- != 0;) {
-    HotItem& item = *hot_[i];  // if cool() moves the last one here, that one is armed already
+    HotItem& item = *hot_[i];  // cool() may move the last item to this index: it was armed before
     if (!item.arm())
       quiet = false;
     else if (++item.idle_ >= kMostIdle)

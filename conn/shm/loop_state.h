@@ -54,9 +54,10 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
 
   ae::EventLoop& loop() noexcept { return loop_; }
   ReadyList& ready() noexcept { return ready_; }
-  /// Number of this iteration.
+  /// Number of the loop's present iteration.
   std::uint64_t iteration_number() const noexcept { return iteration_; }
-  /// Makes room for one more connection. Throws std::bad_alloc.
+  /// Counts one more connection, and reserves its place in the list of hot connections. Throws
+  /// std::bad_alloc.
   void enter() {
     hot_.reserve(users_ + 1);
     ++users_;
@@ -67,8 +68,8 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   }
   /// Makes the item hot: the loop looks at it in each iteration, without a system call.
   void heat(HotItem& item) noexcept;
-  /// Calls disarm() of the hot connections, because the loop is awake; no effect if arm() was not
-  /// called.
+  /// Calls disarm() of the hot connections, because the loop is awake and needs no bells; no effect
+  /// if arm() was not called.
   void wake() noexcept;
   /// Makes the item cold: the loop does not look at it any more. To be called only after arm() has
   /// asked the peer to send a bell, or when the loop stops watching the connection.
@@ -92,7 +93,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   std::vector<HotItem*> hot_;
   std::size_t users_ = 0, next_ = 0;  // number of connections; index of the next one to look at
   std::uint64_t iteration_ = 1;
-  bool armed_ = false;  // true if hot connections have asked their peers to ring
+  bool armed_ = false;  // true if hot connections have asked their peers to send bells
   ae::Spin spin_;
 };
 

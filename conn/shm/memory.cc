@@ -33,7 +33,7 @@ Failure seal_failure() {
   return failed("seal shared memory");
 }
 
-/// Makes a memory whose pages all exist, so that access to them never raises SIGBUS.
+/// Makes shared memory whose pages all exist, so that access to them never raises SIGBUS.
 Fd make_memory(std::size_t size, Failure& why) {
   rlimit limit{};
   // The kernel would not just refuse a larger file: it would kill the process with SIGXFSZ.
@@ -58,7 +58,7 @@ Fd make_memory(std::size_t size, Failure& why) {
 
 /// Checks those properties of a memory that cannot change once its size is sealed.
 Failure check_memory(const Fd& fd, std::size_t size) {
-  // Checked first: F_GET_SEALS calls no file system, which may be the peer's own.
+  // Checked first: F_GET_SEALS does not call the file's own file system, which might be the peer's.
   const int seals = fcntl(fd.get(), F_GET_SEALS);
   if (seals < 0 || (seals & kSealSize) != kSealSize)
     return rule("the size of its memory can change");
@@ -78,7 +78,7 @@ Failure check_memory(const Fd& fd, std::size_t size) {
 /// To be called after the last seal, since seals exclude holes.
 Failure check_pages(const Fd& fd, std::size_t size) {
   struct stat file {};
-  // Pages beyond the end (FALLOC_FL_KEEP_SIZE) would be counted, too: this frees them.
+  // Pages beyond the end (FALLOC_FL_KEEP_SIZE) would be counted in st_blocks, too: this frees them.
   if (ftruncate(fd.get(), static_cast<off_t>(size)) != 0) return failed("examine shared memory");
   if (fstat(fd.get(), &file) != 0) return failed("examine shared memory");
   if (static_cast<std::uint64_t>(file.st_blocks) * 512 < size) return rule("its memory has holes");

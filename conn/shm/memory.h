@@ -20,9 +20,9 @@ namespace conn { inline namespace AECONN_ABI { namespace shm {
 
 using tcp::Fd;
 
-/// A mapping of one memory: the page of words and the ring behind it. A child of fork() does not
-/// get it: the child's destructor does nothing, since the child may have mapped something else at
-/// the same address.
+/// A mapping of one memory: the page of control fields (Words) and the ring behind it. A child of
+/// fork() does not get it: the child's destructor does nothing, since the child may have mapped
+/// something else at the same address.
 class Mapping {
  public:
   Mapping() = default;
@@ -30,8 +30,8 @@ class Mapping {
       : base_(std::exchange(other.base_, nullptr)), size_(other.size_) {}
   Mapping& operator=(Mapping&&) = delete;
   ~Mapping();
-  /// Maps the memory with `ring` bytes behind its page. On failure returns an empty object and sets
-  /// errno.
+  /// Maps the memory of `fd`: a page, and a ring of `ring` bytes behind it. On failure returns an
+  /// empty object and sets errno.
   static Mapping of(int fd, std::size_t ring, bool writable) noexcept;
 
   explicit operator bool() const noexcept { return base_ != nullptr; }
@@ -45,10 +45,10 @@ class Mapping {
   ae::MadeHere made_here_;
 };
 
-/// Both memories of a connection, and the two directions in them.
+/// Both memories of a connection, mapped, with a writer on one ring and a reader on the other.
 class Channel {
  public:
-  /// `mine` must be writable.
+  /// `mine` is the memory that this process writes, mapped as writable; the peer writes `theirs`.
   Channel(Mapping mine, Mapping theirs) noexcept
       : mine_(std::move(mine)),
         theirs_(std::move(theirs)),
@@ -64,8 +64,8 @@ class Channel {
 };
 using ChannelPtr = std::unique_ptr<Channel>;
 
-/// What a client makes for a new connection: it sends the descriptors to the server and keeps the
-/// channel.
+/// The memories that a client makes for a new connection: it sends their descriptors to the server
+/// and keeps the channel (their mappings).
 struct Offer {
   Fd client, server;  ///< memory that the client writes, and memory that the server writes
   ChannelPtr channel;

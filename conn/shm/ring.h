@@ -3,17 +3,18 @@
 // One connection's shared memory: a ring of bytes in each direction, each with a page of words
 // (control fields) in front of it. Both are written by the ring's writer alone; the other process
 // can only read them. This header knows no descriptor and no loop. A bell is a function of the
-// caller that wakes the peer.
+// caller that wakes the peer; to ring is to call it.
 //
 // The peer is not trusted: each of its words is read once and checked, positions are kept outside
 // of the shared memory, and nothing is read back from it. Once a word breaks a rule, broken() names
 // the rule, and nothing more is read or written.
 //
-// A side that is about to sleep stores a new number as its wish, then looks once more. The peer
-// stores what has changed, then loads the wish, and rings once for each number. All four accesses
-// are sequentially consistent, so that one of the two sides sees the other's store. A number is
-// needed instead of a flag: if a flag were cleared and set again between two loads, the peer would
-// take the second wish for the first one. tests/models/bell explores this code.
+// A side that is about to sleep stores a new number as its wish (its request to be woken), then
+// looks once more at what the peer has stored. The peer stores what has changed, then loads the
+// wish, and rings once for each number. All four accesses are sequentially consistent, so that one
+// of the two sides sees the other's store. A number is needed instead of a flag: if a flag were
+// cleared and set again between two loads, the peer would take the second wish for the first one.
+// tests/models/bell explores this code.
 
 #include <algorithm>
 #include <atomic>
@@ -25,8 +26,8 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace shm {
 
-inline constexpr std::size_t kPage = 4096;   ///< bytes in front of each ring, which hold the words
-inline constexpr std::size_t kPiece = 8192;  ///< the peer sees long data in pieces of this size
+inline constexpr std::size_t kPage = 4096;   ///< bytes before each ring, for control fields
+inline constexpr std::size_t kPiece = 8192;  ///< bytes moved before the peer is told of them
 
 /// The page of words in front of a ring. Each line of the processor's cache has one purpose.
 template <template <class> class Atomic>
@@ -36,10 +37,10 @@ struct BasicWords {
   Atomic<std::uint32_t> fin;               ///< 1: nothing follows after `tail`
   alignas(64) Atomic<std::uint64_t> head;  ///< number of bytes read from the other ring so far
   Atomic<std::uint32_t> closed;            ///< 1: the other ring is not read any more
-  /// Set by the owner of this page. 0: the owner looks by itself; else: the peer must ring once for
-  /// this number when it has moved its tail.
+  /// Set by the owner of this page. 0: the owner itself looks for news; else: a number for which
+  /// the peer must wake the owner once, when it has written more (moved its `tail`).
   alignas(64) Atomic<std::uint32_t> wish;
-  /// Like `wish`, but the peer must ring when its head has reached `room_at`.
+  /// A request to be woken like `wish`, but when the peer has read up to `room_at` (its `head`).
   alignas(64) Atomic<std::uint32_t> room_wish;
   Atomic<std::uint64_t> room_at;
 };
@@ -49,8 +50,8 @@ static_assert(offsetof(Words, tail) == 64 && offsetof(Words, fin) == 72);
 static_assert(offsetof(Words, head) == 128 && offsetof(Words, closed) == 136);
 static_assert(offsetof(Words, wish) == 192 && offsetof(Words, room_at) == 264);
 
-/// A request of this side that the peer send it a bell. The request is a number in a word of this
-/// side's page; 0 in the word: no request.
+/// A request of this side that the peer wake it with a bell. The request is a number in a word of
+/// this side's page; 0 in the word: no request.
 class Wish {
  public:
   template <class Word>
@@ -68,7 +69,7 @@ class Wish {
   std::uint64_t count() const noexcept { return count_; }
 
  private:
-  std::uint64_t count_ = 0;  // its lower half is the number of the wish
+  std::uint64_t count_ = 0;  // its lower 32 bits are stored in the word
   bool stands_ = false;
 };
 
@@ -82,7 +83,7 @@ class BasicWriter {
   BasicWriter(Page& mine, const Page& theirs, std::byte* ring, std::size_t size) noexcept
       : mine_(mine), theirs_(theirs), ring_(ring), size_(size) {}
 
-  /// Number of bytes that put() takes, as far as it was known at the last look().
+  /// Number of bytes that put() would take, as far as it was known at the last look().
   std::size_t room() const noexcept { return size_ - static_cast<std::size_t>(written_ - head_); }
   std::size_t size() const noexcept { return size_; }
   /// Number of bytes that put() took and the peer has not read yet; at most size(), even if the
@@ -93,7 +94,7 @@ class BasicWriter {
   }
   bool peer_closed() const noexcept { return closed_; }  ///< whether the peer reads no more
   const char* broken() const noexcept { return broken_; }
-  /// Looks how far the peer has read.
+  /// Reads from the shared memory how far the peer has read, and whether it reads no more.
   void look() noexcept {
     if (broken_ != nullptr) return;
     if (theirs_.closed.load(std::memory_order_seq_cst) != 0) closed_ = true;
@@ -103,8 +104,9 @@ class BasicWriter {
     else
       head_ = head;
   }
-  /// Copies as many of the bytes as there is room for, and returns how many. Shows them to the peer
-  /// in whole pieces; publish() shows those of the last, incomplete piece.
+  /// Copies as many of the bytes as there is room for, and returns how many. Shows them to the
+  /// peer, and calls `bell` if it has to be woken, after each kPiece bytes; publish() does so for
+  /// the rest.
   template <class Bell>
   std::size_t put(const void* from, std::size_t size, Bell&& bell) {
     std::size_t done = 0;
@@ -136,15 +138,16 @@ class BasicWriter {
     rung_ = wish;
     bell();
   }
-  /// Ends the stream. The caller must ring, even if the peer has not asked for it.
+  /// Ends the stream. The caller must then wake the peer, even if the peer has not asked for it.
   void finish() noexcept { mine_.fin.store(1, std::memory_order_seq_cst); }
 
-  /// Asks the peer to ring once half of the ring is free. look() must follow.
+  /// Asks the peer to wake this side once half of the ring is free. look() must follow, since that
+  /// may be so already.
   void wish() noexcept {
     mine_.room_at.store(published_ - size_ / 2, std::memory_order_relaxed);
     wish_.make(mine_.room_wish);
   }
-  void unwish() noexcept { wish_.take_back(mine_.room_wish); }  ///< takes the wish back
+  void unwish() noexcept { wish_.take_back(mine_.room_wish); }  ///< takes back what wish() asked
   std::uint64_t wishes() const noexcept { return wish_.count(); }
 
  private:
@@ -154,7 +157,7 @@ class BasicWriter {
   const std::size_t size_;
   std::uint64_t written_ = 0, published_ = 0, head_ = 0;
   Wish wish_;
-  std::uint32_t rung_ = 0;  // the peer's last wish for which this side has rung
+  std::uint32_t rung_ = 0;  // number of the last wake-up request of the peer that was met
   const char* broken_ = nullptr;
   bool closed_ = false;
 };
@@ -174,7 +177,7 @@ class BasicReader {
   std::size_t size() const noexcept { return size_; }
   bool finished() const noexcept { return fin_; }  ///< whether nothing follows the unread bytes
   const char* broken() const noexcept { return broken_; }
-  /// Looks what the peer has written. Returns true if there is anything new.
+  /// Reads from the shared memory how far the peer has written. Returns true if anything is new.
   bool look() noexcept {
     if (fin_ || broken_ != nullptr) return false;
     // Loaded before the tail: the other way round, bytes written in between would be lost.
@@ -189,8 +192,8 @@ class BasicReader {
     fin_ = fin;
     return true;
   }
-  /// Copies up to `size` bytes, and frees their room in pieces; calls `bell` if the peer has to be
-  /// woken. Returns the number of bytes copied; 0 if nothing is unread.
+  /// Copies up to `size` bytes, and frees their room after each kPiece bytes; calls `bell` if the
+  /// peer has to be woken. Returns the number of bytes copied; 0 if nothing is unread.
   template <class Bell>
   std::size_t get(void* into, std::size_t size, Bell&& bell) {
     std::size_t done = 0;
@@ -211,13 +214,14 @@ class BasicReader {
     free(bell);
     return done;
   }
-  /// Says that nothing is read any more. The caller must ring, even if the peer has not asked for
-  /// it.
+  /// Tells the peer that nothing is read any more. The caller must then wake the peer, even if the
+  /// peer has not asked for it.
   void close() noexcept { mine_.closed.store(1, std::memory_order_seq_cst); }
 
-  /// Asks the peer to ring when it has written. look() must follow.
+  /// Asks the peer to wake this side when it has written. look() must follow, as it may have
+  /// already.
   void wish() noexcept { wish_.make(mine_.wish); }
-  void unwish() noexcept { wish_.take_back(mine_.wish); }  ///< takes the wish back
+  void unwish() noexcept { wish_.take_back(mine_.wish); }  ///< takes back what wish() asked
   std::uint64_t wishes() const noexcept { return wish_.count(); }
 
  private:
@@ -228,9 +232,9 @@ class BasicReader {
     mine_.head.store(head_, std::memory_order_seq_cst);
     const std::uint32_t wish = theirs_.room_wish.load(std::memory_order_seq_cst);
     if (wish == 0 || wish == rung_) return;
-    // The peer may have stored a new wish and a new `room_at` since the load above. Then either the
-    // peer sees this head when it looks after that, or the next call of this function finds the new
-    // wish.
+    // The peer may have stored a new wish (request) and a new `room_at` since the load above. Then
+    // either the peer sees the head stored above when it looks after that, or the next call of this
+    // function finds the new wish.
     const std::uint64_t at = theirs_.room_at.load(std::memory_order_relaxed);
     if (static_cast<std::int64_t>(head_ - at) < 0) return;
     rung_ = wish;
@@ -243,7 +247,7 @@ class BasicReader {
   const std::size_t size_;
   std::uint64_t head_ = 0, freed_ = 0, tail_ = 0;
   Wish wish_;
-  std::uint32_t rung_ = 0;  // the peer's last wish for which this side has rung
+  std::uint32_t rung_ = 0;  // number of the last wake-up request of the peer that was met
   const char* broken_ = nullptr;
   bool fin_ = false;
 };

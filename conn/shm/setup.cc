@@ -28,8 +28,8 @@ Setup::~Setup() {
   if (made_.fd && !made_here_.inherited()) ::shutdown(made_.fd.get(), SHUT_RDWR);
 }
 
-// The functions that return bool return whether the set-up is over; if made_ has no failure then,
-// it has succeeded.
+// The functions below that return bool say whether the set-up is over: if made_ has no failure by
+// then, it has succeeded.
 
 void Setup::start(ae::EventLoop& loop, Done done) {
   loop_ = &loop;
@@ -42,7 +42,8 @@ void Setup::start(ae::EventLoop& loop, Done done) {
   if (look_up_next()) finish();
 }
 
-/// Runs `step`, the body of every callback from the loop.
+/// Runs `step`, the body of every callback from the loop; reports the result if `step` returns
+/// true.
 template <class Step>
 void Setup::take(Step step) {
   try {
@@ -53,7 +54,7 @@ void Setup::take(Step step) {
   finish();
 }
 
-/// Reports the result. May destroy this object.
+/// Calls the caller's function with the result of the set-up; that may destroy this object.
 void Setup::finish() {
   stop_watching();
   const Done done = std::move(done_);
@@ -73,9 +74,10 @@ Made Setup::wait(ae::TimePoint deadline) {
   return result();
 }
 
-// --- the destination -----------------------------------------------------------------------------
+// --- the destination: what the client's URL names for other schemes ------------------------------
 
-/// Looks up the next host of the destination; connects the socket if there is no other.
+/// Looks up the next host of the destination; connects the socket if there is no other. Returns
+/// whether the set-up has failed.
 bool Setup::look_up_next() {
   if (!settings_->path.empty() && host_ < to_.hosts.size()) {
     resolution_ = resolve_async(*loop_, to_.hosts[host_++].name, to_.port,
@@ -110,7 +112,7 @@ bool Setup::find_destination() {
   return destination_.text.empty();
 }
 
-// --- the socket, the hello and the answer --------------------------------------------------------
+// --- the socket, the client's hello and the server's answer --------------------------------------
 
 void Setup::dialed(tcp::Dialed result) {
   // Owns the Dial, which called this function, until this function returns.
@@ -118,7 +120,7 @@ void Setup::dialed(tcp::Dialed result) {
   take([&] {
     if (greet(std::move(result))) return true;
     loop_->add_file_event(made_.fd.get(), ae::kReadable | ae::kTrusted, [this](int, ae::Mask) {
-      // In a child of fork() the answer is for the parent.
+      // In a child of fork() the server's answer is for the parent.
       if (made_here_.inherited()) return stop_watching();
       take([this] { return receive_answer(); });
     });
@@ -127,7 +129,8 @@ void Setup::dialed(tcp::Dialed result) {
   });
 }
 
-/// Sends the hello over a socket that a Dial has connected.
+/// Makes the memories, and sends them with the hello (set-up message) over a socket that a Dial has
+/// connected. Returns whether the set-up is over.
 bool Setup::greet(tcp::Dialed result) {
   static_cast<tcp::Dialed&>(made_) = std::move(result);
   if (made_.failure) return true;
@@ -166,7 +169,7 @@ bool Setup::receive_answer() {
   return true;
 }
 
-// --- the result ----------------------------------------------------------------------------------
+// --- the result of the set-up --------------------------------------------------------------------
 
 bool Setup::out_of_time() {
   if (resolution_) return fail(ETIMEDOUT, "the lookup takes too long");

@@ -2,7 +2,7 @@
 #pragma once
 // The set-up of a client's connection, one step after the other. In a list of schemes the names of
 // the destination are looked up first. Then the socket is connected, the client sends its hello
-// with both memories, and the server answers.
+// (set-up message) with both memories, and the server answers.
 
 #include <functional>
 #include <memory>
@@ -31,19 +31,19 @@ struct Made : tcp::Dialed {
 class Setup {
  public:
   using Done = std::function<void(Made)>;
-  /// For a client of `type`, with the settings for the endpoint `to`. `type` must outlive this
-  /// object. Throws std::bad_alloc.
+  /// The set-up of a connection of `type` to the endpoint `to`, with these settings; start() or
+  /// wait() begins it. `type` must outlive this object. Throws std::bad_alloc.
   Setup(const ShmType& type, SettingsPtr settings, const Endpoint& to);
   /// Cancels the set-up if it is not over.
   ~Setup();
   Setup(const Setup&) = delete;
   Setup& operator=(const Setup&) = delete;
 
-  /// Begins. `done` is called once, by the loop or by start() itself; it may destroy this object.
-  /// Throws std::bad_alloc.
+  /// Begins the set-up. `done` is called once with the result, by the loop or by start() itself; it
+  /// may destroy this object. Throws std::bad_alloc.
   void start(ae::EventLoop& loop, Done done);
-  /// Does the same, but blocks until the result is known, at most until `deadline` or until option
-  /// connect-timeout has passed. Throws std::bad_alloc.
+  /// Runs the whole set-up and blocks until its result is known, at most until `deadline` or until
+  /// option connect-timeout has passed. Throws std::bad_alloc.
   Made wait(ae::TimePoint deadline);
 
  private:
@@ -65,7 +65,7 @@ class Setup {
 
   const ShmType& type_;
   const SettingsPtr settings_;
-  const Endpoint to_, socket_;  // what the URL names, and the socket of shm
+  const Endpoint to_, socket_;  // endpoint of the URL, and that of the Unix socket
   ae::EventLoop* loop_ = nullptr;
   Done done_;
   ae::TimerId timer_ = 0;  // timer of option connect-timeout, for all steps together; 0: not set

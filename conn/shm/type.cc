@@ -14,7 +14,7 @@
 namespace conn { inline namespace AECONN_ABI { namespace shm {
 namespace {
 
-/// Each connection has two mappings, and the kernel limits how many a process has.
+/// Returns the limit on the process's memory mappings; each connection needs two.
 Capacity mapping_capacity(std::uint64_t connections) {
   Capacity limit;
   limit.name = "memory mappings (vm.max_map_count)";
@@ -28,7 +28,8 @@ Capacity mapping_capacity(std::uint64_t connections) {
   return limit;
 }
 
-/// Returns the bytes that tell a client why it is refused, without its hello being read.
+/// Returns the message that tells a client why it is refused; its hello (set-up message) is not
+/// read.
 std::string refusal(std::string_view why) {
   return encode(Answer{Answer::kFull, std::string(why)});
 }
