@@ -18,16 +18,16 @@ namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
 class AwaitedHeaders {
  public:
-  /// How long a header may take, from the moment when its socket was accepted.
+  /// How long a PROXY header may take, from the moment when its socket was accepted.
   static constexpr ae::Duration kTimeout = std::chrono::seconds(10);
 
   /// Receives the sockets. Its functions may run handlers of the program, whose exceptions
   /// propagate, and may call functions of AwaitedHeaders, but must not destroy it.
   class Owner {
    public:
-    /// Called with a socket whose header was read; Accepted::client is the header's address.
+    /// Called with a socket whose PROXY header was read; Accepted::client is the address in it.
     virtual void header_arrived(Accepted socket) = 0;
-    /// Called when a socket was closed, since its header was malformed, late or incomplete.
+    /// Called when a socket was closed, since its PROXY header was malformed, late or incomplete.
     virtual void header_failed(const Failure& why) = 0;
     /// Called when memory for a socket is missing; the socket is closed.
     virtual void header_lost() noexcept = 0;
@@ -46,8 +46,8 @@ class AwaitedHeaders {
   AwaitedHeaders& operator=(const AwaitedHeaders&) = delete;
   ~AwaitedHeaders() { clear(); }
 
-  /// Reads the socket's header now if it has arrived, otherwise as soon as it has. Must be called
-  /// while watching.
+  /// Reads the socket's PROXY header now if it has arrived, otherwise as soon as it has. Must be
+  /// called while watching.
   void add(Accepted socket);
   /// Begins to watch the sockets on this loop. Throws std::bad_alloc, and then does not watch them.
   void watch(ae::EventLoop& loop);

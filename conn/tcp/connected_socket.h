@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The socket of a connection and the addresses of its ends, which together tell the connection's
-// facts.
+// The socket of a connection and the addresses of its ends, from which the facts of the connection
+// (CarrierFacts) are read.
 
 #include <memory>
 #include <optional>
@@ -22,7 +22,7 @@ class ConnectedSocket : public CarrierFacts {
   explicit ConnectedSocket(std::shared_ptr<const Settings> its) noexcept
       : settings(std::move(its)) {}
 
-  /// Becomes the socket `its`, whose other end is `peer`.
+  /// Takes over the socket `its`, whose other end is `peer`.
   void set(Fd its, const SocketAddress& peer) noexcept {
     fd_ = std::move(its);
     peer_ = CompactAddress(peer);

@@ -28,7 +28,7 @@ void FailureTimer::run(const Carrier& carrier) {
       try {
         timer.start(carrier);
       } catch (const std::bad_alloc&) {
-        // If memory runs out the error is not announced, but the next read or write reports it.
+        // If memory runs out no handler is called, but the next read or write reports the error.
       }
     }
   } then{*this, carrier};

@@ -18,7 +18,7 @@ class FailureTimer {
   /// because of an earlier call. stop() must be called before `carrier` is destroyed or its loop
   /// ends. Throws std::bad_alloc.
   void start(const Carrier& carrier);
-  /// Cancels start().
+  /// Cancels what start() began: no handler is run.
   void stop(ae::EventLoop& loop) noexcept;
 
  private:

@@ -24,7 +24,7 @@ class FileEvents {
       } else {
         loop.remove_file_event(fd, ae::kReadable);
       }
-      // Recorded before the code below, which may throw.
+      // Records what is watched by now, since the code below may throw.
       watched_ = (watched_ & kWriting) | (wanted & ae::kReadable);
     }
     if ((wanted & kWriting) != (watched_ & kWriting)) {

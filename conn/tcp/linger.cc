@@ -17,8 +17,8 @@ namespace {
 using namespace std::chrono_literals;
 
 // No event reports that the peer has received everything, so the number of unsent bytes is checked
-// at intervals: kLook in deliver(), which blocks; in a Linger kFirstLook, then doubling up to
-// kLastLook.
+// at intervals: kLook in deliver(), which blocks. A Linger, which does not block, begins with
+// kFirstLook and doubles the interval up to kLastLook.
 constexpr ae::Duration kLook = 1ms;
 constexpr ae::Duration kFirstLook = 10ms, kLastLook = 160ms;
 // If input of the peer had to be discarded, the peer is assumed to send no more once nothing has

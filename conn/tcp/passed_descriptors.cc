@@ -71,8 +71,8 @@ void close_some(std::vector<int>& fds) noexcept {
 
 /// Reads all unread messages of a connection, so that disarm() prepares each descriptor in them
 /// before it is closed, and closes the socket. Does so for each connection that waits in the
-/// backlog of a listening socket. The socket itself is then empty: if a loop just handles an event
-/// of it, the kernel releases the socket on the loop's thread, and what was still in it, too.
+/// backlog of a listening socket. The socket must be empty when it is closed: if a loop is handling
+/// an event of it, the kernel frees it, with all that it still holds, on the loop's thread.
 void drain_and_close(int socket) noexcept {
   ::shutdown(socket, SHUT_RDWR);  // the peer can send no more, and no other can connect
   for (int waiting; (waiting = ::accept4(socket, nullptr, nullptr, SOCK_CLOEXEC)) >= 0;)

@@ -48,8 +48,8 @@ void use_kernel_refusal(bool used) noexcept;
 /// all.
 Fd own_unix_socket(int socket) noexcept;
 
-/// Reads from a Unix socket like recvmsg(2). If descriptors arrive, passes them to the closing
-/// thread and sets `came`; the returned bytes or error must then be ignored.
+/// Reads from a Unix socket like recvmsg(2). If descriptors arrive, passes them to the thread that
+/// closes descriptors and sets `came`; the returned bytes or error must then be ignored.
 ssize_t receive_without(int socket, const iovec* vectors, int count, int flags,
                         bool& came) noexcept;
 /// Looks at unread bytes like recv(2) with MSG_PEEK, without waiting. Sets `came` if there are
@@ -67,16 +67,17 @@ struct Passed {
 /// Looks at unread bytes, and takes at most Passed::kMost descriptors, without waiting.
 ssize_t peek_with(int socket, void* into, std::size_t size, Passed& passed) noexcept;
 
-/// Passes descriptors that came from a peer to the closing thread.
+/// Passes descriptors that came from a peer to the thread that closes them.
 void close_aside(std::span<const int> descriptors) noexcept;
 /// Closes a listening socket. If it is a Unix socket with connections that were not accepted, the
-/// closing thread does it, because there may be unread descriptors in these connections. These are
-/// read before, except if the socket is `shared`: other processes may still listen on it.
+/// thread that closes descriptors does it, because there may be unread descriptors in these
+/// connections. They are read before that, except if the socket is `shared`: other processes may
+/// still listen on it.
 void close_listening(Fd socket, bool shared) noexcept;
-/// Whether kMostClosing or more descriptors wait to be closed. If any do and the closing thread
-/// could not be started, tries again.
+/// Whether kMostClosing or more descriptors wait to be closed. If any do and the thread that closes
+/// them could not be started, tries again.
 bool closing_lags() noexcept;
-/// Number of descriptors that wait for the closing thread.
+/// Number of descriptors that wait for the thread that closes them.
 std::size_t closing_aside() noexcept;
 
 }}}  // namespace conn::tcp

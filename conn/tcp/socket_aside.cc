@@ -38,7 +38,8 @@ bool SocketAside::begin() noexcept {
     if (begun && !was_active) watch();
     return begun;
   } catch (const std::bad_alloc&) {
-    // Without watch() the kernel's zero-copy completions would go unnoticed, so send() must copy.
+    // Memory has run out for watch(), without which the kernel's zero-copy completions would go
+    // unnoticed, so send() must copy.
     sender_.give_up();
     (void)sender_.end_if_idle();
     return false;

@@ -20,9 +20,10 @@ namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
 class SocketCarrier;
 
-/// Zero-copy sending lends memory to the kernel: the kernel reads it until it reports a completion,
-/// or until the socket is reset. So a socket that is closed earlier must be reset, because the
-/// kernel would otherwise continue to read the memory.
+/// The parts of a connection that only a few connections need. Zero-copy sending lends memory to
+/// the kernel, which reads it until it reports a completion, or until the socket is reset. So a
+/// socket that is closed earlier must be reset: the kernel would otherwise continue to read the
+/// memory.
 class SocketAside final : public SocketEvents::Item {
  public:
   /// `socket` is that of `carrier`; both must outlive this object.
@@ -42,25 +43,28 @@ class SocketAside final : public SocketEvents::Item {
   /// Sends bytes without a copy, if possible. To be called only after begin() has returned true, or
   /// if goes_on(). Returns what send(2) returns.
   ssize_t send(std::span<const std::byte> bytes) noexcept;
-  /// Reads the kernel's zero-copy completions, and reports them to the host. Returns true if there
-  /// were any.
+  /// Reads the kernel's zero-copy completions, and reports to the host (the connection) the memory
+  /// that the kernel has returned. Returns true if there were any completions.
   bool take_completions() noexcept;
-  /// Reports to the host the memory that the kernel does not read any more. Must also be called
-  /// when the connection fails: the rest of a piece that was sent in part is then never sent.
+  /// Reports to the host (the connection) the memory that the kernel does not read any more. Must
+  /// also be called when the connection fails: the rest of a piece that was sent in part is then
+  /// never sent.
   void tell_done() noexcept;
   /// Whether the socket is really readable (POLLIN) or writable (POLLOUT), as its event says. A
   /// socket with zero-copy sending wakes the loop also for completions, as if it were both.
   bool is_ready(short event) noexcept;
   /// Returns whether the kernel may still read memory that was lent to it.
   bool is_lent() noexcept;
-  /// Whether memory is lent by this process, see ZeroCopySender::is_ours().
+  /// Whether this process has lent the memory to the kernel; false in a child of fork(), whose
+  /// parent did.
   bool is_ours() const noexcept { return sender_.is_ours(); }
 
   // --- after Carrier::close() --------------------------------------------------------------------
-  /// Begins to deliver the rest of the output, see Linger. Throws std::bad_alloc; end_linger() must
-  /// then be called.
+  /// Begins to deliver, within `limit`, the output that is left after close(), see Linger. Throws
+  /// std::bad_alloc; end_linger() must then be called.
   void linger(ae::Duration limit, Linger::Done done);
-  /// Ends what linger() began; no effect otherwise. To be called before the socket is closed.
+  /// Stops to deliver what linger() has begun to deliver; no effect otherwise. To be called before
+  /// the socket is closed.
   void end_linger() noexcept { linger_.reset(); }
   /// Whether linger() was called, and end_linger() was not.
   bool lingers() const noexcept { return linger_ != nullptr; }

@@ -114,7 +114,8 @@ ssize_t SocketCarrier::read(void* buffer, std::size_t size) {
   return n > 0 ? n : received_nothing(n);
 }
 
-/// Reads from a Unix socket whose peer may pass descriptors, which fail the connection.
+/// Reads from a Unix socket whose peer may pass descriptors; if any come, the connection fails.
+/// Returns what read() must return.
 ssize_t SocketCarrier::receive_without_descriptors(const iovec* vectors, int count) {
   bool came = false;
   const ssize_t n = receive_without(socket_.fd(), vectors, count, 0, came);
@@ -198,9 +199,9 @@ ssize_t SocketCarrier::writev(const iovec* vectors, int count) {
   return total;
 }
 
-/// Unread input is kept: if a write finds a reset, the kernel still has what the peer sent before
-/// the reset. The kernel reports a failure only once, so it is recorded even without memory for its
-/// text.
+/// Marks the connection as failed. Unread input is kept: if a write finds a reset, the kernel still
+/// has what the peer sent before the reset. The kernel reports a failure only once, so it is
+/// recorded even without memory for its text.
 ssize_t SocketCarrier::failed(int err, const char* what) noexcept {
   fail(coded_failure({err, std::generic_category()},
                      [&] { return errno_failure(err, what + socket_.peer_address()).text; }));
@@ -209,7 +210,7 @@ ssize_t SocketCarrier::failed(int err, const char* what) noexcept {
   try {
     announce_error();
   } catch (const std::bad_alloc&) {
-    // If memory runs out the error is not announced, but the next read or write reports it.
+    // If memory runs out no handler is called, but the next read or write reports the error.
   }
   errno = err;
   return -1;
@@ -263,7 +264,7 @@ ssize_t SocketCarrier::send(const Outgoing& bytes) {
         lends_ = true;
         begun = aside_->begin();
       }
-    } catch (const std::bad_alloc&) {  // the core then copies the bytes
+    } catch (const std::bad_alloc&) {  // the caller then copies the bytes
     }
     if (!begun) {
       errno = EOPNOTSUPP;
@@ -322,7 +323,8 @@ void SocketCarrier::writable() {
   (void)host().run_write_handler();
 }
 
-/// The part of readable() (POLLIN) and writable() (POLLOUT) for a socket that is not plain.
+/// Does what readable() (POLLIN) and writable() (POLLOUT) do for a socket with memory lent to the
+/// kernel, or with a failure: runs the handler only if the socket is really ready.
 [[gnu::noinline]] void SocketCarrier::run_if_ready(short event) {
   if (aside_ && !aside_->is_ready(event)) return;
   const Alive alive = event == POLLIN ? host().run_read_handler() : host().run_write_handler();
@@ -336,7 +338,7 @@ void SocketCarrier::stop_watching() {
   failure_timer_.stop(*loop());
 }
 
-/// Makes the handlers run for a failure of the connection, by a timer instead of the socket.
+/// Makes the handlers run for a failure of the connection, by a timer instead of socket events.
 void SocketCarrier::announce_error() {
   try {
     failure_timer_.start(*this);
@@ -421,8 +423,8 @@ bool SocketCarrier::leave(ae::EventLoop*) {
 }
 
 int SocketCarrier::release_descriptor() noexcept {
-  // Refuses if memory was lent to the kernel, because the completions arrive on the socket, and if
-  // there is an idle time-out, because only the loop can enforce it.
+  // Refuses to give the socket away if memory was lent to the kernel, because the completions
+  // arrive on the socket, and if there is an idle time-out, because only the loop can enforce it.
   if (lends_ || socket_.settings->idle_timeout != ae::Duration::zero()) return -1;
   const int flags = ::fcntl(socket_.fd(), F_GETFL);
   if (flags < 0 || ::fcntl(socket_.fd(), F_SETFL, flags & ~O_NONBLOCK) != 0) return -1;

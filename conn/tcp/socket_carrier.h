@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Carries a connection over a stream socket, shared by tcp, unix and vsock. The connection is ready
-// when the descriptor is; the loop watches the descriptor only while a handler needs it.
+// SocketCarrier moves the bytes of a connection over a stream socket; shared by tcp, unix and
+// vsock. The connection is ready when the descriptor is; the loop watches it only while a handler
+// needs it.
 //
-// Its parts: ConnectedSocket has the descriptor and tells the facts, FileEvents is what the loop
+// Its parts: ConnectedSocket has the descriptor and returns the facts, FileEvents is what the loop
 // watches, FailureTimer runs the handlers after a failure, Dial exists while the connection is set
 // up, and SocketAside for what few connections need.
 

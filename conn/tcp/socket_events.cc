@@ -117,8 +117,8 @@ void SocketEvents::add_missing() noexcept {
     if (!item->added_) item->added_ = control(EPOLL_CTL_ADD, *item);
 }
 
-/// Tries again to create the epoll instance and to register the items that it lacks. Returns the
-/// time until the next try. Registering an item also reports events that happened earlier.
+/// Tries again to create the epoll instance and to register the sockets that it lacks. Returns the
+/// time until the next try. Registering a socket also reports events that happened earlier.
 ae::Duration SocketEvents::try_again() noexcept {
   after_fork();
   try {

@@ -17,7 +17,7 @@ class SocketEvents final : public ae::LoopLocal {
   enum What : unsigned { kNothing = 0, kPeerGone = 1, kErrors = 2 };
 
   /// Receives the events of one socket. Its destructor unregisters it; the end of the loop
-  /// unregisters all of them.
+  /// unregisters every Item of the loop.
   class Item {
    public:
     Item() = default;

@@ -135,8 +135,9 @@ std::unique_ptr<SocketListener> SocketType::adopt_to(ae::EventLoop& loop, int fd
     bool refused = false;
   } undo;
   if (family == AF_UNIX) {
-    // Accepted sockets inherit both settings. The first one is restored when listening ends,
-    // because other code or processes may share the listening socket.
+    // Accepted sockets inherit the two settings made below. Whether the kernel refuses descriptors
+    // is restored when listening ends, because other code or processes may share the listening
+    // socket.
     const bool refused = refuses_descriptors(copy.get());
     if (refused == takes_descriptors()) {
       restore = [shared = copy.get(), refused, made_here = ae::MadeHere()] {

@@ -27,7 +27,7 @@ using namespace std::chrono_literals;
 // accept() does not remove them.
 constexpr ae::Duration kFirstAcceptRetry = 100ms, kLastAcceptRetry = 1s;
 
-// How many connections are assumed to wait at a socket that the program has made.
+// Most connections assumed to wait at a listening socket of the program, whose backlog is unknown.
 constexpr std::uint64_t kUnknownBacklog = 65535;
 
 enum class After { kNextOne, kNothingLeft, kRetryLater };
@@ -103,7 +103,7 @@ class SocketListener::Acceptor final : public ae::Deferred,
   void header_arrived(Accepted socket) override { take(std::move(socket)); }
   void header_failed(const Failure& why) override;
   void header_lost() noexcept override { ++counters_->accept_errors; }
-  // Whether a handler of this listener is on the stack: this iteration is then nested in it.
+  // Whether a handler of this listener is on the stack: the loop's iteration is then nested in it.
   bool busy() const noexcept override {
     return accepted_.running() || arrived_.running() || refused_.running();
   }
@@ -118,18 +118,19 @@ class SocketListener::Acceptor final : public ae::Deferred,
   std::vector<SocketType::Bound> sockets_;
   const Quota quota_;
   ae::HandlerSlot<void(ConnectionPtr)> accepted_;
-  // Handler that receives the pending connections of a port listener; set instead of accepted_.
+  // Receives the pending connections (accepted sockets) of a port listener; set instead of
+  // accepted_.
   ae::HandlerSlot<void(PendingConnectionPtr)> arrived_;
   ae::HandlerSlot<void(const Failure&)> refused_;
   // Sockets of proxies whose headers are awaited; null without option proxy-protocol.
   std::unique_ptr<AwaitedHeaders> headers_;
   ae::MadeHere made_here_;
   bool paused_ = false, watched_ = false, stopped_ = false;
-  bool held_ = false;  // true if hold_back() has paused it
+  bool held_ = false;  // true if hold_back() has paused the listener
   // True if the program was told that connections cannot be accepted, and they still wait.
   bool shortage_told_ = false;
   std::uint64_t accepted_here_ = 0;  // number of sockets that accept4() has returned
-  // Value of accepted_here_ up to which the stop of the server waits for sockets that have arrived.
+  // A graceful stop accepts connections that have arrived until accepted_here_ has this value.
   std::uint64_t awaited_until_ = 0;
   ae::Duration retry_delay_ = kFirstAcceptRetry;
   ae::TimerId retry_timer_ = 0;
@@ -190,7 +191,8 @@ void SocketListener::Acceptor::stop() noexcept {
     if (!made_here_.inherited()) close_listening(std::move(socket.fd), socket.adopted);
     socket.fd.reset();
   }
-  // Destroyed last: that may run any code, which may destroy this object if the loop has ended.
+  // The handlers are destroyed last: their destructors may run any code, which may destroy this
+  // object if the loop has ended.
   const auto refused_handler = refused_.take();
   const auto arrived_handler = arrived_.take();
   const auto accepted_handler = accepted_.take();
@@ -234,8 +236,8 @@ bool SocketListener::Acceptor::is_readable(std::size_t index) const noexcept {
   return ::poll(&waiting, 1, 0) != 0;  // also if poll(2) fails, as with a limit of no descriptors
 }
 
-/// Limits how many connections are accepted to what the backlogs of the sockets can hold: so the
-/// stop ends even if further clients connect all the time.
+/// Begins to accept what has arrived before a graceful stop. Accepts at most as many connections as
+/// the backlogs of the sockets can hold, so that the stop ends even if further clients connect.
 void SocketListener::Acceptor::begin_accepting() noexcept {
   awaited_until_ = accepted_here_;
   for (const SocketType::Bound& socket : sockets_)
@@ -249,7 +251,7 @@ ArrivalSource::Left SocketListener::Acceptor::accept_arrived() {
   for (std::size_t i = 0; accepted_here_ < awaited_until_ && i < sockets_.size(); ++i) {
     // Without free descriptors accept4(2) fails even if no connection has arrived.
     if (!is_readable(i)) continue;
-    // A handler, a pause, or the time before a retry has to end first.
+    // A running handler, a pause of the listener, or the time before a retry has to end first.
     if (!watched_ || busy()) return Left::kWaits;
     left = std::max(left, accept_batch(i));
     if (loop_ == nullptr) return Left::kNothing;
@@ -257,10 +259,10 @@ ArrivalSource::Left SocketListener::Acceptor::accept_arrived() {
   return left;
 }
 
-/// Accepts what has arrived at one socket, as much as one iteration may.
+/// Accepts what has arrived at one socket, as much as one iteration may. Returns what is left.
 ArrivalSource::Left SocketListener::Acceptor::accept_batch(std::size_t index) {
   const Left left = accept_some(index);
-  // All that had to wait for descriptors or memory are accepted.
+  // All connections that had to wait for descriptors or memory have been accepted.
   if (shortage_told_ && loop_ != nullptr && watched_ && !is_readable(index)) shortage_told_ = false;
   return left;
 }
@@ -283,7 +285,8 @@ ArrivalSource::Left SocketListener::Acceptor::accept_some(std::size_t index) {
       const int err = errno;
       const After next = after_error(err);
       if (next == After::kNothingLeft) return Left::kNothing;
-      // accept4(2) takes a descriptor before it looks whether a connection has arrived.
+      // accept4(2) takes a descriptor before it looks whether a connection has arrived, so it may
+      // have failed although there is none.
       if (next == After::kRetryLater && !is_readable(index)) return Left::kNothing;
       if (err != EINTR) ++counters_->accept_errors;
       if (next == After::kNextOne) continue;
@@ -355,8 +358,8 @@ void SocketListener::Acceptor::retry_later() {
   retry_delay_ = std::min(retry_delay_ * 2, kLastAcceptRetry);
 }
 
-/// Tells the program, once until none of them waits any more, that clients have to wait. The
-/// handler may destroy the listener.
+/// Tells the program's handler of refusals that clients have to wait, because of the error `err` of
+/// accept4(2); once, until none of them waits any more. The handler may destroy the listener.
 void SocketListener::Acceptor::report_shortage(std::size_t index, int err) {
   if (!refused_ || std::exchange(shortage_told_, true)) return;
   refused_.run(coded_failure({err, std::generic_category()}, [&] {

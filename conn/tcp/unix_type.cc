@@ -64,7 +64,7 @@ Failure why_not_stale(const std::string& path, const SocketAddress& address) {
   }
 }
 
-/// Returns 0 or the errno value of the failure.
+/// Gives the socket file the permissions `mode`. Returns 0 or the errno value of the failure.
 int set_mode(const std::string& path, int mode) noexcept {
   // Uses fchmodat() without following links instead of chmod(): if others can write to the folder,
   // the path may by now be a link to another file.
