@@ -14,7 +14,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr unsigned kAcceptsPerIteration = 16;
-// The listener below may pass up at most this many connections in one iteration. Each takes about
+// The listener below TLS passes on at most this many connections in one iteration. Each takes about
 // 70 us to set up before its handshake begins, while established connections wait.
 constexpr unsigned kArrivalsPerIteration = 8;
 // Option max-handshakes limits the handshakes that run at once. At the limit, new connections wait
@@ -88,18 +88,18 @@ void Acceptor::arrived(ConnectionPtr below) {
   check_room();
 }
 
-/// Counts a connection that the listener below has passed up in this iteration. After
+/// Counts a connection that the listener below TLS has passed on in this iteration. After
 /// kArrivalsPerIteration of them, pauses that listener; end_iteration() resumes it.
 void Acceptor::count_arrival() {
-  run_soon();  // run_ready() calls end_iteration()
+  run_soon();  // lets run_ready() run, which calls end_iteration()
   if (++arrivals_ != kArrivalsPerIteration) return;
   resting_ = true;
   port()->pause();
 }
 
-/// Begins a new count of connections. If count_arrival() has paused the listener below, resumes it,
-/// unless there is another reason for it to be paused. If memory runs out, the next iteration tries
-/// again.
+/// Begins a new count of the connections that are passed on in an iteration. If count_arrival() has
+/// paused the listener below TLS, resumes it, unless there is another reason for it to be paused.
+/// If memory runs out, the next iteration tries again.
 void Acceptor::end_iteration() {
   arrivals_ = 0;
   if (!std::exchange(resting_, false) || waiting_ || paused()) return;
@@ -113,9 +113,9 @@ void Acceptor::end_iteration() {
 
 bool Acceptor::full() const { return handshakes_.size() >= max_handshakes_; }
 
-/// If max-handshakes handshakes run, pauses the listener below, so that further connections stay in
-/// the backlog. The end of a handshake, or a timer, resumes it. Without memory for the timer, the
-/// listener is not paused, and each new connection evicts the oldest handshake at once.
+/// If max-handshakes handshakes run, pauses the listener below TLS, so that further connections
+/// stay in the backlog. The end of a handshake, or a timer, resumes it. Without memory for the
+/// timer, the listener is not paused, and each new connection evicts the oldest handshake at once.
 void Acceptor::check_room() {
   if (!full()) {
     (void)let_in();
@@ -133,7 +133,8 @@ void Acceptor::check_room() {
   if (!std::exchange(waiting_, true)) port()->pause();
 }
 
-/// Resumes accepting. Returns false if there is no memory for that; the timer then tries again.
+/// Resumes the listener below TLS if check_room() has paused it. Returns false if there is no
+/// memory for that; the timer then tries again.
 bool Acceptor::let_in() {
   if (waiting_ && !paused() && !resting_) {
     try {
@@ -168,7 +169,7 @@ void Acceptor::failed(Place place, const Failure& failure) {
   refused(failure);
 }
 
-// --- pausing the listener below ------------------------------------------------------------------
+// --- pausing the listener below TLS --------------------------------------------------------------
 
 void Acceptor::set_listening(bool wanted) {
   if (!wanted || (!waiting_ && !resting_)) AcceptorBase::set_listening(wanted);

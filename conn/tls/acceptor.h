@@ -22,7 +22,7 @@ class Acceptor final : public AcceptorBase, public HandshakeOwner {
   Acceptor(const TlsType& type, LoopState& shared, std::shared_ptr<const ContextSource> contexts,
            AcceptHandler accepted);
   /// Starts what handshakes need: threads, and watching files. Throws Error. To be called before
-  /// the listener below is opened, so that a failure leaves nothing behind.
+  /// the listener below TLS is opened, so that a failure leaves nothing behind.
   void start();
   /// Takes over the open listener `below`, which must pass its connections to arrived().
   void take_from(ListenerPtr below);
@@ -47,12 +47,12 @@ class Acceptor final : public AcceptorBase, public HandshakeOwner {
   Reloader reloader_;
   std::list<OwnedHandshake> handshakes_;  // connections whose handshakes run, oldest first
   unsigned max_handshakes_ = 1;
-  // Number of connections that the listener below has passed up in this iteration.
+  // Number of connections that the listener below TLS has passed on in this iteration.
   unsigned arrivals_ = 0;
-  // True if the listener below is paused because it has passed up kArrivalsPerIteration connections
-  // in one iteration.
+  // True if the listener below TLS is paused because it has passed on kArrivalsPerIteration
+  // connections in one iteration.
   bool resting_ = false;
-  // True if the listener below is paused because max-handshakes handshakes run.
+  // True if the listener below TLS is paused because max-handshakes handshakes run.
   bool waiting_ = false;
   ae::TimerId room_timer_ = 0;
 };
@@ -60,7 +60,7 @@ class Acceptor final : public AcceptorBase, public HandshakeOwner {
 /// The TLS acceptor of one loop: runs handshakes on the connections of the acceptor below.
 class TlsLoopAcceptor final : public AcceptingListener {
  public:
-  /// `below` is the acceptor of the layer below, from which `acceptor` takes its connections.
+  /// `below` is the acceptor of the layer below TLS, from which `acceptor` takes its connections.
   /// `acceptor` must own it.
   TlsLoopAcceptor(AcceptorPtr<> acceptor, LoopAcceptor& below) noexcept
       : AcceptingListener(std::move(acceptor)), below_(below) {}

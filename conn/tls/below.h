@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The lower connection of a TLS connection. Below is the host of its Carrier. It is also the Wire
-// through which the TLS engine sends and receives ciphertext, and it passes the Carrier's events on
-// to the TLS connection.
+// The connection below a TLS connection. The class Below hosts its Carrier (the transport's part,
+// which moves bytes). It is also the Wire through which the TLS engine sends and receives
+// ciphertext, and it passes the Carrier's events on to the TLS connection.
 
 #include <memory>
 #include <string>
@@ -26,7 +26,8 @@ class Below final : public ConnectionBase, public Wire {
     virtual void below_connected() = 0;
     /// Called when ciphertext can be read; only after it was requested with watch().
     virtual void below_readable() = 0;
-    /// Called when the layer below accepts bytes again; only after it was requested with watch().
+    /// Called when the layer below TLS accepts bytes again; only after it was requested with
+    /// watch().
     virtual void below_writable() = 0;
 
    protected:
@@ -48,7 +49,7 @@ class Below final : public ConnectionBase, public Wire {
   /// Takes over the Carrier and the state of `connection`, whose handlers are removed. Throws like
   /// ConnectionCore::hand_over(): Error if output waits, or std::bad_alloc.
   void take(ConnectionPtr connection);
-  /// The Carrier; null if there is none or close() was called.
+  /// The Carrier of the connection below TLS; null if there is none or close() was called.
   Carrier* open() const noexcept { return closing() ? nullptr : carrier_.get(); }
   /// Whether there is a Carrier that has not released the connection yet: it is in use, or lingers
   /// after close().
@@ -68,7 +69,8 @@ class Below final : public ConnectionBase, public Wire {
   /// For kernel TLS: writes plain text, which the socket encrypts. Returns what writev(2) would
   /// return.
   ssize_t write_plain(const iovec* vectors, int count);
-  /// Whether bytes that were read ahead before take() are still unread; no event announces them.
+  /// Whether bytes that were read from the connection before take() took it over are still unread;
+  /// no event announces them.
   bool has_early_input() const noexcept { return !early_.empty(); }
   /// Whether the last write_plain() took only a part of the bytes, so that the next write must wait
   /// for an event.
@@ -122,7 +124,8 @@ class Below final : public ConnectionBase, public Wire {
   bool cut_off() const noexcept;
 
   User* const user_;
-  // Bytes that were read ahead before take(). receive() returns them before it reads the Carrier.
+  // Bytes that were read from the connection before take() took it over. receive() returns them
+  // before it reads the Carrier.
   std::string early_;
   std::unique_ptr<const Origin> origin_;
   bool watches_close_ = false;  // what wants_close() returned at the last watch()

@@ -117,10 +117,10 @@ std::size_t TlsCarrier::Held::run_ready() {
   return 0;
 }
 
-// --- events of the connection below --------------------------------------------------------------
+// --- events of the connection below TLS ----------------------------------------------------------
 
-/// Requests from the connection below those events that the handshake, the handlers or closing need
-/// now.
+/// Requests from the connection below TLS those events that the handshake, the handlers or closing
+/// need now.
 void TlsCarrier::interest_changed() {
   if (loop() == nullptr) return;
   attach_list(place_.state(type(), *loop()).ready());
@@ -148,7 +148,7 @@ void TlsCarrier::interest_changed() {
 }
 
 /// Whether interest_changed() would change nothing, which is usual after each message: the program
-/// waits for input, the connection below was asked for it, and no handler is due.
+/// waits for input, the connection below TLS was asked for it, and no handler is due.
 bool TlsCarrier::is_quiet() const {
   return state() == State::kConnected && host().wants_read() && !host().wants_write() &&
          session_.is_quiet();
@@ -199,7 +199,7 @@ void TlsCarrier::below_readable() {
 
 void TlsCarrier::below_writable() {
   session_.below().try_again();
-  if (handshake_ && !session_.begun()) return;  // a thread has the engine, to run a step
+  if (handshake_ && !session_.begun()) return;  // a thread runs a step of the handshake
   const bool flushed = session_.engine().flush();
   closing_.output_left();
   if (closing()) {
@@ -211,7 +211,7 @@ void TlsCarrier::below_writable() {
   } else if (session_.engine().failed() && state() == State::kConnected) {
     (void)report_failure("write to ");
   } else if (flushed && state() == State::kConnected) {
-    // reads again: reading stops while too many of our own bytes are unsent
+    // looks for input again: reading stops while too many of our own bytes are unsent
     (void)session_.engine().look(false);
   }
   go_on();
@@ -265,8 +265,8 @@ bool TlsCarrier::refuses_write() noexcept {
   return true;
 }
 
-/// Must be called with the result `n` of a write that has left output, or that has failed. Returns
-/// `n`.
+/// Continues after a write with the result `n`, which has left output or has failed: marks a
+/// failure, and requests the events that are needed to send the rest. Returns `n`.
 ssize_t TlsCarrier::wrote(ssize_t n) {
   int err = errno;
   if (n < 0 && session_.engine().failed()) err = report_failure("write to ");
@@ -386,7 +386,7 @@ bool TlsCarrier::leave(ae::EventLoop* to) {
 bool TlsCarrier::join(ae::EventLoop& loop) { return session_.below().join(loop); }
 
 /// Returns why the connection has ended. While this connection itself has not failed, returns the
-/// reason that the connection below knows.
+/// reason that the connection below TLS knows.
 const Failure& TlsCarrier::why_ended() const noexcept {
   const Carrier* const below = session_.below().open();
   const bool established = below != nullptr && state() == State::kConnected && !handshake_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Carries a connection by TLS on top of a connection of any other transport.
+// TlsCarrier moves the bytes of a TLS connection, on top of a connection of any other transport.
 //
 // Its parts: the Session moves bytes, the Handshake exists until the connection is established,
 // Closing knows which directions have ended, LoopPlace is the connection's entry in the state that
@@ -70,7 +70,7 @@ class TlsCarrier final : public QueuedCarrier, public Handshake::Client, private
     TlsCarrier& carrier;
   };
 
-  // Overrides of Below::User: events of the connection below.
+  // Overrides of Below::User: events of the connection below TLS.
   void below_connected() override;
   void below_readable() override;
   void below_writable() override;

@@ -71,7 +71,8 @@ bool Closing::discard(std::array<char, Engine::kRecord>& scratch) {
     const ssize_t n = session_.below().receive(scratch.data(), scratch.size());
     if (n > 0) continue;
     if (n < 0 && errno == EAGAIN) return false;
-    // either the peer has ended the stream, or an error occurred that the next flush() reports
+    // no more input can arrive: the peer has ended the stream, or an error occurred that the next
+    // flush() reports
     move_to(State::kDeaf);
     return true;
   }
@@ -83,7 +84,7 @@ void Closing::finish(CarrierHost& host) noexcept {
   move_to(State::kClosed);
   Below& below = session_.below();
   // After its close_notify the peer sends nothing more. So no input can provoke a reset, and the
-  // connection below can be closed without waiting for the peer.
+  // connection below TLS can be closed without waiting for the peer.
   if (below.open() != nullptr && session_.begun() && session_.engine().progress().ended())
     below.carrier().expect_no_more();
   session_.drop_engine();

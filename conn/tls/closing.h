@@ -91,10 +91,11 @@ class Closing {
   // both directions have ended now.
   bool end_reading() noexcept;
   bool end_writing();
-  /// To be called after end_writing(): ends the connection below once close_notify has been sent.
+  /// Ends the connection below TLS as soon as close_notify has been sent. To be called after
+  /// end_writing().
   void end_below_too();
-  /// To be called when output was passed to the connection below. In state kEndsBelow, ends that
-  /// connection if no output is left.
+  /// Must be called when output was passed to the connection below TLS. In state kEndsBelow, ends
+  /// that connection if no output is left.
   void output_left() {
     if (state_ == State::kEndsBelow) end_below();
   }
@@ -107,12 +108,12 @@ class Closing {
   /// Starts a timer with the time of option linger. When it expires, calls finish(host), unless the
   /// caller has called that before.
   void linger(ae::EventLoop& loop, CarrierHost& host);
-  /// Returns the events of the connection below that lingering needs.
+  /// Returns the events of the connection below TLS that lingering needs.
   ae::Mask wanted() const noexcept;
   /// Reads and discards input, so that a peer that lingers too can deliver its own output. Returns
   /// whether the result of wanted() has changed.
   bool discard(std::array<char, Engine::kRecord>& scratch);
-  /// Closes the connection below, whose close() delivers what is left to send and then releases
+  /// Closes the connection below TLS, whose close() delivers what is left to send and then releases
   /// this connection. After abort() no close_notify was sent, which tells the peer that the stream
   /// was cut short.
   void finish(CarrierHost& host) noexcept;

@@ -302,7 +302,7 @@ void Context::load() const {
   if (!settings_.ca.empty() || !settings_.ca_dir.empty() || !settings_.crl.empty()) (void)client();
 }
 
-// --- what both roles have in common --------------------------------------------------------------
+// --- what the contexts of servers and clients have in common -------------------------------------
 
 ContextPtr Context::make_base(const SSL_METHOD* method) const {
   // If OpenSSL has no memory to look up an algorithm, it reports no error, and the context lacks
@@ -404,8 +404,8 @@ std::unique_ptr<Context::Server> Context::make_server() const {
     set_resumption(c);
     server->contexts.push_back(std::move(context));
   }
-  // The id also depends on whom the server trusts. So sessions of a context with other certificates
-  // or other trust are not resumed: what was checked then may no longer hold.
+  // The session id context also depends on whom the server trusts. So sessions of a context with
+  // other certificates or other trust are not resumed: what was checked then may no longer hold.
   EVP_DigestUpdate(digest, &settings_.auth_clients, sizeof settings_.auth_clients);
   EVP_DigestUpdate(digest, settings_.ca.data(), settings_.ca.size());
   EVP_DigestUpdate(digest, settings_.ca_dir.data(), settings_.ca_dir.size());

@@ -11,15 +11,15 @@
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
 
-// Maximum number of slots, one for each set of endpoint options. A slot is kept after its last
-// connection has ended, because its context has the TLS sessions that the next connection can
-// resume. Beyond this number, the least recently used slots that are not in use are dropped, so
-// that a program that connects with ever new options does not use ever more memory.
+// Maximum number of slots; each keeps the context for one set of endpoint options. A slot is kept
+// after its last connection has ended, because its context has the TLS sessions that the next
+// connection can resume. Beyond this number, the least recently used slots that are not in use are
+// dropped, so that a program that connects with ever new options does not use ever more memory.
 constexpr std::size_t kMostSlots = 1024;
 
-/// Returns `endpoint` without the options that belong to each connection. The remaining ones
-/// determine a context. Lists of schemes and Redial give each attempt to connect another
-/// connect-timeout.
+/// Returns `endpoint` without the options that belong to each connection; the others determine a
+/// context. connect-timeout is left out because lists of schemes and Redial give each attempt to
+/// connect another one.
 Options of_context(const Options& endpoint) {
   Options options;
   for (const auto& [key, value] : endpoint.values())
@@ -35,7 +35,7 @@ std::shared_ptr<const Context> make(const Options& type, const Options& endpoint
 }
 
 /// Reads all files that `context` needs now: those that its options name; with `server` or
-/// `client`, also what that role takes from elsewhere.
+/// `client`, also what that role takes from elsewhere, such as the system's trusted certificates.
 void read_files(const Context& context, bool server, bool client) {
   context.load();
   if (server) (void)context.server();
@@ -72,8 +72,8 @@ struct ContextTable::Slot final : ContextSource {
     return {static_cast<std::uint64_t>(SSL_CTX_sess_number(server)),
             static_cast<std::uint64_t>(SSL_CTX_sess_cache_full(server))};
   }
-  /// Returns whether connections use the present context. Those of clients hold the context alone,
-  /// and not this object.
+  /// Returns whether connections use the present context. Client connections hold the context
+  /// alone, and not this slot.
   bool has_connections() const {
     const std::lock_guard lock(mutex);
     return context.use_count() > 1;
@@ -102,7 +102,7 @@ struct ContextTable::Renewal {
     std::shared_ptr<const Context> context;
     bool server = false, client = false;  // the roles whose files were read for certain
   };
-  /// A context that a slot needs, and the roles that it needs it for.
+  /// The context that a slot needs, and the roles (server, client) in which the slot is used.
   struct Wanted {
     Options endpoint;
     bool server, client;
@@ -117,7 +117,8 @@ struct ContextTable::Renewal {
   Options options;
   Secret pass_phrase;
   std::shared_ptr<TrustCache> trust;
-  // Keyed like slots_. Refers to no slot, because a slot that is referred to counts as in use.
+  // The contexts made, by the same keys as the table's slots. Refers to no slot, because a slot
+  // that is referred to counts as in use.
   std::map<Slots::key_type, Made> contexts;
   std::vector<Wanted> missing;
 };
@@ -132,9 +133,9 @@ void ContextTable::configure_again() {
   renew(options_);
 }
 
-/// To be called under configuring_. While the files are read without mutex_, other threads may add
-/// slots or begin to use them in another role, so this repeats until no slot lacks anything. Only
-/// what is missing is made in each round.
+/// Makes all contexts anew from `options` and puts them in place; configuring_ must be locked.
+/// While files are read without mutex_, other threads may add slots or begin to use them in another
+/// role, so this repeats until no slot lacks anything. Each round makes only what is missing.
 void ContextTable::renew(const Options& options) {
   Renewal renewal;
   renewal.options = options;
@@ -158,14 +159,15 @@ bool ContextTable::replace(Renewal& renewal) {
     std::shared_ptr<const Context>& context;
     bool serves, dials;
   };
-  // Declared before the lock, because what they hold at the end is destroyed without it.
+  // Declared before the lock, so that what they hold at the end is destroyed once it is unlocked.
   Slots slots;
   std::vector<Replaced> replaced;
   const std::lock_guard lock(mutex_);
   renewal.missing.clear();
   for (const auto& [key, slot] : slots_) {
     const bool held = slot.use_count() > 1;
-    // Drops slots of endpoint options that neither a connection nor a listener uses now.
+    // Drops slots (contexts kept for some endpoint options) that no connection or listener uses
+    // now.
     if (!slot->options.empty() && !held) continue;
     const bool serves = held && slot->serves, dials = held && slot->dials;
     Renewal::Made& made = renewal.contexts[key];
@@ -268,8 +270,9 @@ std::shared_ptr<ContextTable::Slot> ContextTable::slot_of(const Options& endpoin
   return slot;
 }
 
-/// Reads the files of `role`, and notes that the slot is used in it, so that the contexts that
-/// follow read them, too. If the context was replaced meanwhile, reads those of the new one.
+/// Reads the files that `role` needs, and notes that the slot is used in this role, so that later
+/// contexts of the slot read them, too. If the context was replaced meanwhile, reads those of the
+/// new one.
 void ContextTable::read_for(Role role, const Slot& slot) {
   for (;;) {
     const std::shared_ptr<const Context> context = slot.get();
@@ -296,8 +299,8 @@ std::int64_t ContextTable::certificates_end() const {
   const std::lock_guard lock(mutex_);
   std::int64_t first = 0;
   for (const auto& [key, slot] : slots_) {
-    // Ignores slots of endpoint options that no listener or connection uses now: they are kept only
-    // for the next connection.
+    // Ignores slots (contexts kept for some endpoint options) that no listener or connection uses
+    // now: they are kept only for the next connection.
     if (!slot->options.empty() && slot.use_count() == 1 && !slot->has_connections()) continue;
     first = first_end(first, slot->get()->certificates_end());
   }

@@ -29,8 +29,8 @@ class ContextSource {
   enum class Reloaded {
     kNothing,   ///< the context was made from the same files
     kReplaced,  ///< the context was made anew
-    /// Nothing, because reading the same files has failed a moment ago. A later attempt may
-    /// succeed, since the reason, such as a lack of descriptors, may be gone.
+    /// Nothing was done, because reading the same files has failed a moment ago. A later attempt
+    /// may succeed, since the reason, such as a lack of descriptors, may be gone.
     kUnusable
   };
   /// `now` is the current state of the files that the options name. If the context was made from
@@ -42,8 +42,9 @@ class ContextSource {
   virtual bool is_to_report(const std::string& failure) const = 0;
 };
 
-/// No call but configure(), configure_again(), prepare_clients(), source() for a listener, and
-/// ContextSource::reload() reads files, and none of the others waits while these read them.
+/// Keeps the contexts of one TLS type. No call but configure(), configure_again(),
+/// prepare_clients(), source() for a listener, and ContextSource::reload() reads files, and none of
+/// the other calls waits while these read them.
 class ContextTable {
  public:
   /// Sets the type's options and reads all files again, also those of sources that are made
@@ -54,7 +55,7 @@ class ContextTable {
   void configure_again();
   void set_pass_phrase(std::string_view phrase);
   /// Returns the type's options merged with those of `endpoint`. Neither may contain options of the
-  /// layer below.
+  /// layer below TLS.
   Options merged(const Options& endpoint) const;
   /// Returns the source of the context for an endpoint's options. Equal options share a source,
   /// even if server-name or connect-timeout differs. `serves`: whether it is for a listener, which

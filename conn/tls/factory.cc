@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The functions of TlsType that create connections and listeners on a loop, and those that handle
-// data which waits there.
+// The functions of TlsType that create connections and listeners on a loop, and those that run what
+// is due there without an event (pending data).
 
 #include "conn/core/connection_core.h"
 #include "conn/core/make_connection.h"
@@ -19,7 +19,7 @@ AcceptorPtr<Acceptor> make_acceptor(const TlsType& type, ae::EventLoop& loop,
       new Acceptor(type, LoopState::of(type, loop), std::move(contexts), std::move(accepted)));
 }
 
-/// Starts the acceptor. `open` opens the listener below, which passes its connections to the
+/// Starts the acceptor. `open` opens the listener below TLS, which passes its connections to the
 /// handler that `open` is given. This is the last step: `open` may take over a socket of the
 /// program, and nothing may fail after that.
 template <class Open>

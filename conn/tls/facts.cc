@@ -77,7 +77,7 @@ std::string path_of(const Engine& engine) {
 
 // --- the facts of a connection -------------------------------------------------------------------
 
-/// The facts of the connection below; null: there is none, or it is closed.
+/// The facts of the connection below TLS; null: there is none, or it is closed.
 const CarrierFacts* TlsFacts::below() const noexcept {
   const Carrier* const carrier = session_.below().open();
   return carrier != nullptr ? &carrier->facts() : nullptr;

@@ -23,7 +23,8 @@ std::string path_of(const Engine& engine);
 
 class Session;
 
-/// The facts that the connection below knows are empty before it exists and after it is closed.
+/// The facts of a TLS connection. Those that the connection below knows are empty before it exists
+/// and after it is closed.
 class TlsFacts final : public CarrierFacts {
  public:
   /// `session` must be the session of `carrier`.

@@ -90,7 +90,7 @@ bool FileWatch::follow_one(const std::string& file, std::set<int>& used) {
     struct stat info {};
     if (::lstat(name.c_str(), &info) != 0 || S_ISLNK(info.st_mode)) {
       if (!watch(folder, true, used)) return false;
-      // An event of its folder will announce that it was created.
+      // If the file does not exist, an event of its folder will announce that it was created.
       if (::lstat(name.c_str(), &info) != 0) return true;
     }
     if (!S_ISLNK(info.st_mode)) {

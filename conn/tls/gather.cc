@@ -24,8 +24,8 @@ class LargeWrite {
     if (!engine_.output().gathers()) offered_ = taken_;
     return static_cast<std::size_t>(n);
   }
-  /// Sends what is gathered. Returns the result of the whole write. If the wire fails, records that
-  /// were never passed to it are not counted.
+  /// Sends what is gathered. Returns the result of the whole write. If the wire (connection below
+  /// TLS) fails, records that were never passed to it are not counted.
   ssize_t end() {
     if (engine_.output().gathers()) {
       const int err = errno;
@@ -41,7 +41,7 @@ class LargeWrite {
   Engine& engine_;
   const std::span<char> room_;
   std::size_t taken_ = 0;
-  std::size_t offered_ = 0;  // number of data bytes in the records that were passed to the wire
+  std::size_t offered_ = 0;  // number of data bytes in the records that were passed on
   bool failed_ = false;      // true if the engine did not take the last record
 };
 

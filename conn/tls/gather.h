@@ -14,13 +14,14 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
-// These functions encrypt record by record until all bytes are taken or the wire takes no more.
-// They return the number of bytes taken; if none were, what Engine::write() returned.
+// These functions encrypt record by record until all bytes are taken or the wire (connection below
+// TLS) takes no more. They return the number of bytes taken; if none were, what Engine::write()
+// returned.
 
 ssize_t encrypt(Engine& engine, const char* bytes, std::size_t size);
 /// For data of more than one record: gathers records in `room` and passes them to the wire
-/// together, since a system call and the peer's wake-up cost more than copying a record. If `room`
-/// is too small for a record, does the same as encrypt().
+/// (connection below TLS) together, since a system call and the peer's wake-up cost more than
+/// copying a record. If `room` is too small for a record, does the same as encrypt().
 ssize_t encrypt_large(Engine& engine, const char* bytes, std::size_t size, std::span<char> room);
 /// Encrypts several pieces of memory. Copies pieces into a shared record, in `scratch`, if that
 /// saves a record, since a short record costs both sides as much as a full one. Other pieces are

@@ -25,8 +25,8 @@ Failure failure_of(Make make) noexcept {
   }
 }
 
-/// Returns the time for connecting both layers: that of the endpoint if it has one, else that of
-/// the type. Throws Error for a bad value.
+/// Returns the time for connecting both layers, TLS and the one below: that of the endpoint if it
+/// has one, else that of the type. Throws Error for a bad value.
 ae::Duration connect_timeout(const Options& endpoint, const Settings& settings) {
   constexpr const char* kKey = "connect-timeout";
   return endpoint.has(kKey) ? OptionReader(tls_options(), endpoint).duration(kKey)
@@ -49,8 +49,8 @@ void Handshake::move_to(Stage next) noexcept {
 
 // --- starting the handshake ----------------------------------------------------------------------
 
-/// Reads the options, sets connect_by_ and creates the connection below, which is not connected
-/// yet. Returns why that failed; an empty Failure means success.
+/// Reads the options, sets the deadline (connect_by_) and creates the connection below TLS, which
+/// is not connected yet. Returns why that failed; an empty Failure means success.
 Failure Handshake::prepare(const Endpoint& to) {
   try {
     target_ = type_.below_endpoint(to);
@@ -220,7 +220,7 @@ void Handshake::recall() noexcept {
 void Handshake::fail(Failure failure) {
   recall();
   if (began_ != ae::TimePoint{}) ++shared_.counters.handshake_failures;
-  // stops the attempt to connect the layer below
+  // stops the attempt to connect the layer below TLS
   if (stage_ == Stage::kConnecting) session_.below().close(false);
   client_.handshake_over(std::move(failure));
 }

@@ -107,16 +107,16 @@ class Handshake final : private ReadyItem, private ThreadStep {
   /// failure instead of reporting it to the Client; an empty Failure means success. Throws
   /// std::bad_alloc.
   Failure run(const Endpoint& to, ae::TimePoint deadline);
-  /// Starts the handshake on a session whose connection below is connected. A client checks the
+  /// Starts the handshake on a session whose connection below TLS is connected. A client checks the
   /// peer's certificate against `name`. The caller must then request the wanted() events. Throws
   /// Error if the context cannot serve the role.
   void begin(Role role, const std::string& name, const Keeper& keeper);
 
-  /// Returns the events of the connection below that the handshake needs.
+  /// Returns the events of the connection below TLS that the handshake needs.
   ae::Mask wanted() const noexcept;
-  /// Must be called when the connection below has become connected or has failed.
+  /// Must be called when the connection below TLS has become connected or has failed.
   void below_connected();
-  /// Queues a step of the handshake. Called after an event of the connection below or a write.
+  /// Queues a step of the handshake. Called after an event of the connection below TLS or a write.
   void proceed();
   /// Removes the queued step, in a forked child: the parent continues the handshake.
   void leave_to_parent() noexcept { unqueue(); }
@@ -126,7 +126,7 @@ class Handshake final : private ReadyItem, private ThreadStep {
   void evict();
   ae::TimePoint began() const noexcept { return began_; }
   const Keeper& keeper() const noexcept { return keeper_; }
-  /// Called when the owner is destroyed: it is not notified of the result.
+  /// Forgets the owner, which is then not notified of the result. Called when it is destroyed.
   void forget_owner() noexcept { keeper_.owner = nullptr; }
 
  private:
@@ -153,12 +153,12 @@ class Handshake final : private ReadyItem, private ThreadStep {
   Keeper keeper_;
   Stage stage_ = Stage::kConnecting;
   std::unique_ptr<Engine> lent_;  // the session's engine while a thread runs a step; else null
-  // Deadline for connecting the layer below and the handshake together.
+  // Deadline for connecting the layer below TLS and the handshake together.
   ae::TimePoint connect_by_{};
   // Time at which the TLS handshake began, after the layer below had connected; zero before that.
   ae::TimePoint began_{};
   ae::TimerId timer_ = 0;
-  // The endpoint to which the layer below is connected, with that layer's scheme and options.
+  // The endpoint to which the layer below TLS is connected, with that layer's scheme and options.
   Endpoint target_;
   std::string peer_name_;  // name that a client checks the certificate against
 };

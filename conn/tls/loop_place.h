@@ -25,14 +25,14 @@ class LoopPlace final : private Warm {
   void touch() noexcept {
     if (state_ != nullptr) state_->warm(*this);
   }
-  /// LoopState::room() of the loop; none after forget().
+  /// Returns the loop's buffer for the ciphertext of many records; empty after forget().
   std::span<char> room() const noexcept {
     return state_ != nullptr ? state_->room() : std::span<char>();
   }
   /// Removes the connection from its loop's list of recently used connections.
   void leave() noexcept { Warm::unlink(); }
-  /// Removes the connection from that list and forgets the loop's state: the connection leaves the
-  /// loop, or the loop ends.
+  /// Removes the connection from its loop's list of recently used ones and forgets the loop's
+  /// state: the connection leaves the loop, or the loop ends.
   void forget() noexcept {
     leave();
     state_ = nullptr;

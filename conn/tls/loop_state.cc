@@ -11,8 +11,8 @@ using namespace std::chrono_literals;
 constexpr ae::Duration kStepsTime = 1ms;  // time that handshakes may take in each loop iteration
 // A connection's buffers are released once it was neither read nor written for this long.
 constexpr ae::Duration kIdleAfter = 1s;
-// A sweep looks at no more than this many connections in one iteration: releasing the buffers of
-// one takes one to two microseconds.
+// A sweep (search for connections whose buffers can be released) looks at no more than this many
+// connections in one iteration: releasing the buffers of one takes one to two microseconds.
 constexpr int kSweptAtOnce = 256;
 
 }  // namespace
@@ -51,7 +51,8 @@ bool LoopState::another_step() noexcept {
   const ae::TimePoint now = std::chrono::steady_clock::now();
   if (steps_end_ == ae::TimePoint{}) {
     steps_end_ = now + kStepsTime;
-    wake();  // the next iteration calls process_pending(), which ends this time
+    // The next iteration calls process_pending(), which ends the time for handshake steps.
+    wake();
   }
   return now < steps_end_;
 }
@@ -66,9 +67,9 @@ void LoopState::start_sweeping(Warm& connection) noexcept {
 }
 
 /// Releases the buffers of connections that were not in use since the last sweep, and takes these
-/// connections off the list. So a sweep visits only connections that were in use since the last
-/// sweep or the one before it. Goes on in the next iteration if there are many. Returns the time
-/// until the next call.
+/// connections off the list of recently used ones. So a sweep visits only connections that were in
+/// use since the last sweep or the one before it. Goes on in the next iteration if there are many.
+/// Returns the time until the next call.
 ae::Duration LoopState::sweep() {
   if (!swept_.linked()) swept_.link_before(warm_);
   for (int seen = 0; warm_.next() != &swept_; ++seen) {

@@ -118,7 +118,9 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   // iteration's first step.
   ae::TimePoint steps_end_{};
   Head warm_;
-  Head swept_;  // while a sweep runs, it has not looked at the connections before this entry yet
+  // Position in the list of recently used connections: a sweep that runs has not yet looked at
+  // those before this entry.
+  Head swept_;
   ae::TimerId sweeper_ = 0;
   std::array<char, Engine::kRecord> scratch_;
   std::array<char, Engine::kRoom> room_;

@@ -42,7 +42,7 @@ void Reloader::try_to_follow(const std::shared_ptr<const Context>& context) {
   try {
     follow(context);
   } catch (const std::exception& error) {
-    followed_ = context;  // check(), which failed() plans, tries to watch them again
+    followed_ = context;  // the check that failed() plans tries to watch them again
     return failed("TLS files are not watched: ", error);
   }
   if (watch_) check_at_once(*context);
@@ -89,8 +89,8 @@ void Reloader::stop() noexcept {
   watch_.reset();
 }
 
-/// Plans a check after `time`. If there is no memory for the timer, no check is planned until the
-/// next change.
+/// Plans a check of the files after `time`. If there is no memory for the timer, no check is
+/// planned until the next change.
 void Reloader::check_in(ae::Duration time) {
   try {
     timer_ = shared_.loop().add_time_event(time, [this] {
@@ -128,9 +128,9 @@ void Reloader::check() {
   }
 }
 
-/// Reads the files, whose state is seen_. If they cannot be used, each loop that notices it tries
-/// again later, not only the loop that has read them, because that loop may end first. Only one of
-/// the loops reports the failure.
+/// Reads the files, which are as the last check saw them (seen_). If they cannot be used, each loop
+/// that notices it tries again later, not only the loop that has read them, because that loop may
+/// end first. Only one of the loops reports the failure.
 void Reloader::reload() {
   try {
     switch (contexts_.reload(seen_)) {
@@ -158,7 +158,7 @@ void Reloader::try_later() {
   check_in(pause_);
 }
 
-/// Plans another check, and reports the failure unless it was the last one reported.
+/// Plans another check of the files, and reports the failure unless it was the last one reported.
 void Reloader::failed(const char* what, const std::exception& error) {
   try_later();
   std::string text = what + std::string(error.what());

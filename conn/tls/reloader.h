@@ -17,7 +17,8 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
-/// Must not be destroyed while the handler for refusals of its acceptor runs.
+/// Watches the files of a listener and reads them again after changes. Must not be destroyed while
+/// the handler for refusals of its acceptor runs.
 class Reloader {
  public:
   /// Watches nothing yet. Reports files that cannot be used to the handler for refusals of

@@ -19,8 +19,8 @@ namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 class LoopState;
 
-/// The session first takes the connection below and, once that is connected, makes the engine. On
-/// closing, the engine is destroyed first, while the connection below may still deliver.
+/// The session first takes the connection below TLS and, once that is connected, makes the engine.
+/// On closing, the engine is destroyed first, while the connection below may still deliver.
 class Session {
  public:
   explicit Session(Below::User* user = nullptr) noexcept : below_(user) {}
@@ -28,9 +28,9 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   // --- set-up ------------------------------------------------------------------------------------
-  /// Takes over the connection below, like Below::take(), and the context.
+  /// Takes over the connection below TLS, with its state and its unread bytes, and the context.
   void take(ConnectionPtr below, std::shared_ptr<const Context> context);
-  /// Makes the engine; the connection below must be connected. A client checks the peer's
+  /// Makes the engine; the connection below TLS must be connected. A client checks the peer's
   /// certificate against `peer_name`. Throws Error if the context cannot serve the role.
   void make_engine(Role role, const std::string& peer_name);
   /// Gives the connection below a secret of this TLS session, once the handshake has succeeded.
@@ -40,7 +40,7 @@ class Session {
   void give_secret() noexcept;
   bool has_context() const noexcept { return context_ != nullptr; }
   const Settings& settings() const noexcept { return context_->settings(); }
-  /// Whether there is an engine. Without one, none of the functions for data may be called.
+  /// Whether there is a TLS engine. Without one, none of the functions for data may be called.
   bool begun() const noexcept { return engine_ != nullptr; }
   Engine& engine() const noexcept { return *engine_; }
   void drop_engine() noexcept { engine_.reset(); }
@@ -56,30 +56,30 @@ class Session {
   // with engine().failed() true.
   ssize_t write(const iovec* vectors, int count, LoopState& shared);
   ssize_t write(const void* buffer, std::size_t size, LoopState& shared);
-  /// Whether the connection below has taken everything that was written.
+  /// Whether the connection below TLS has taken everything that was written.
   bool all_sent() const noexcept { return engine_->output().unsent() == 0 && !below_.full(); }
   /// Whether the engine's read() would return something other than EAGAIN, as far as is known.
   bool readable() const {
     return engine_->readable() && engine_->output().unsent() < Engine::kMostUnsent;
   }
   /// To be called only if readable() returned true. Returns whether that is certain; to find out,
-  /// reads the connection below if necessary, which may have data that no event announces.
+  /// reads the connection below TLS if necessary, which may have data that no event announces.
   bool ready_to_read();
   bool writable() const { return all_sent() && !engine_->write_needs_read(); }
   /// Whether nothing is left to do but to wait for input, for which events are requested.
   bool is_quiet() const { return below_.is_quiet() && engine_->is_quiet(); }
   /// Whether reading must wait because the peer has not taken enough of our output.
   bool stalled() { return engine_->output().unsent() >= Engine::kMostUnsent && !engine_->flush(); }
-  /// Returns the events of the connection below that are needed to read or write, as requested.
+  /// Returns the events of the connection below TLS that are needed to read or write, as requested.
   ae::Mask wanted(bool reads, bool writes) const;
   /// Blocks until the stream can be read or written or has failed, like Carrier::wait_for().
   bool wait_for(ae::Mask direction, ae::TimePoint deadline);
-  /// Hands all unsent bytes to the connection below; blocks until `until` at most. Returns true if
-  /// the engine has none left. May throw std::bad_alloc.
+  /// Hands all unsent bytes to the connection below TLS; blocks until `until` at most. Returns true
+  /// if the engine has none left. May throw std::bad_alloc.
   bool flush(ae::TimePoint until);
 
   // --- failures ----------------------------------------------------------------------------------
-  /// Returns the failure of the connection below; null if that is not why this connection has
+  /// Returns the failure of the connection below TLS; null if that is not why this connection has
   /// failed. Asks the Carrier's why_ended(), since a failed connection below reports its failure
   /// only after earlier input has been read, and nothing reads that input once this connection has
   /// failed.

@@ -123,7 +123,8 @@ class StepPool : public std::enable_shared_from_this<StepPool> {
     }
   }
 
-  /// Posts deliver() to the loop. If there is no memory for that, tries again until there is.
+  /// Posts deliver(), which calls step_over() of the steps that have run, to the loop. If there is
+  /// no memory for that, tries again until there is.
   void tell(std::unique_lock<std::mutex>& lock) {
     while (!over_.empty() && !stopping_) {
       try {

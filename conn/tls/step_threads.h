@@ -41,7 +41,7 @@ class ThreadStep {
 
   Progress progress_ = Progress::kIdle;
   const StepPool* pool_ = nullptr;  // the pool to which the step was given last
-  // Neighbours in the list of steps that have the same progress_.
+  // Neighbours in the list of steps with the same progress, such as those that wait for a thread.
   ThreadStep *next_ = nullptr, *previous_ = nullptr;
 };
 

@@ -101,8 +101,8 @@ std::string TlsType::peer_name(const Options& endpoint, const std::string& host)
   return name.empty() ? host : name;
 }
 
-/// Returns those of the `given` options that are for the layer below. An option of both layers is
-/// among them only if the layer below has it.
+/// Returns those of the `given` options that are for the layer below TLS. An option of both layers
+/// is among them only if the layer below has it.
 Options TlsType::split_below(const Options& given) const {
   const SplitOptions split = split_options(given);
   Options options;
@@ -111,7 +111,8 @@ Options TlsType::split_below(const Options& given) const {
   return options;
 }
 
-/// Returns the type's own options for the layer below, overridden and extended by those in `given`.
+/// Returns the type's own options for the layer below TLS, overridden and extended by those in
+/// `given`.
 Options TlsType::below_options(const Options& given) const {
   return contexts_->below().merged_with(split_below(given));
 }
@@ -153,8 +154,8 @@ void TlsType::check(const Endpoint& endpoint) const {
   try {
     below_.check(below);
   } catch (const Error& error) {
-    // Keeps the error text of the layer below, but replaces the URL at its beginning by `where`,
-    // which names the URL that the user wrote.
+    // Keeps the error text of the layer below TLS, but replaces the URL at its beginning by
+    // `where`, which names the URL that the user wrote.
     std::string text = error.what();
     if (const std::string prefix = below.to_string() + ": "; text.starts_with(prefix))
       text.erase(0, prefix.size());

@@ -36,10 +36,9 @@ class AECONN_API TlsType final : public Transport {
   Capabilities capabilities() const noexcept override;
   std::vector<Capacity> capacity(const Endpoint& endpoint,
                                  std::uint64_t connections) const override;
-  /// Takes options of this layer and of the one below (for connections made through this type).
-  /// Reads the files again, even if the options are unchanged. If it throws Error (a certificate
-  /// cannot be read, a key does not match), nothing changes and the previous configuration stays in
-  /// use.
+  /// Takes options of TLS and of the layer below (for connections made through this type). Reads
+  /// the files again, even if the options are unchanged. If it throws Error (a certificate cannot
+  /// be read, a key does not match), nothing changes and the previous configuration stays in use.
   void configure(const Options& options) override;
   /// Reads all files again, without a change of the options: those that configure() reads. Throws
   /// Error like configure(), and then changes nothing.
@@ -56,7 +55,7 @@ class AECONN_API TlsType final : public Transport {
                      AcceptHandler accepted) const override;
   ConnectionPtr create(ae::EventLoop& loop) const override;
   ConnectionPtr adopt(ae::EventLoop& loop, int fd) const override;
-  /// Takes over a listening socket, as adopt_listener() of the type below does, and runs a
+  /// Takes over a listening socket, as adopt_listener() of the transport below TLS does, and runs a
   /// handshake on each accepted connection. `options` may contain options of both layers.
   ListenerPtr adopt_listener(ae::EventLoop& loop, int fd, AcceptHandler accepted,
                              const Options& options = {}) const override;
@@ -68,7 +67,7 @@ class AECONN_API TlsType final : public Transport {
                              const Options& options = {}) const override;
   LoopAcceptorPtr open_acceptor(ae::EventLoop& loop, const Endpoint& endpoint,
                                 AcceptHandler accepted) const override;
-  /// Returns whether `other` is the layer below this one, or a layer further below.
+  /// Returns whether `other` is the transport below TLS, or one that lies further below.
   bool is_over(const ConnectionType& other) const noexcept override {
     return &other == &below_ || of(below_).is_over(other);
   }
@@ -81,19 +80,19 @@ class AECONN_API TlsType final : public Transport {
   /// the caller.
   void set_pass_phrase(std::string_view phrase);
 
-  /// Begins TLS on an established connection of the type below (STARTTLS, an adopted socket) and
-  /// removes all its handlers. `done` runs once, as that of connect(); close() cancels it. `below`
-  /// must be of the type that this type is over and must not be in one of its own handlers. Bytes
-  /// that peek() has shown belong to TLS. A client sends `name` as SNI and checks the certificate
-  /// against it, unless option server-name is set. Throws Error as listen() would, or if output of
-  /// `below` waits and flush() cannot pass it on; `below` is then closed.
+  /// Begins TLS on an established connection of the transport below TLS (STARTTLS, an adopted
+  /// socket) and removes all its handlers. `done` runs once, as that of connect(); close() cancels
+  /// it. `below` must be of the type that this type is over and must not be in one of its own
+  /// handlers. Bytes that peek() has shown belong to TLS. A client sends `name` as SNI and checks
+  /// the certificate against it, unless option server-name is set. Throws Error as listen() would,
+  /// or if output of `below` waits and flush() cannot pass it on; `below` is then closed.
   [[nodiscard]] ConnectionPtr wrap(ConnectionPtr below, Role role, const std::string& name,
                                    Connection::Handler done, const Options& options = {}) const;
 
  private:
-  friend class Handshake;  // a Handshake creates the connection below, by below_
+  friend class Handshake;  // creates the connection below TLS, by below_
   class Contexts;
-  /// Returns `endpoint` as the layer below needs it: with that layer's scheme and options.
+  /// Returns `endpoint` as the layer below TLS needs it: with that layer's scheme and options.
   Endpoint below_endpoint(const Endpoint& endpoint) const;
   Options split_below(const Options& given) const;
   Options below_options(const Options& given) const;

@@ -57,8 +57,8 @@ ssize_t Channel::receive(char* buffer, std::size_t size) {
   return received(wire.receive(buffer, size), size);
 }
 
-/// The part of receive() for a large read, between stage() and end_stage(): one read of the wire
-/// may fetch many records into room_.
+/// Does what receive() does, for a large read, between stage() and end_stage(): one read of the
+/// wire (connection below TLS) may fetch many records into room_, the buffer of that read.
 ssize_t Channel::receive_ahead(char* buffer, std::size_t size) {
   const bool withhold = output.unsent() >= kMostUnsent;
   if (!left_.empty()) return supply.ask_for_left(withhold) ? take_left(buffer, size) : -1;
@@ -72,13 +72,13 @@ ssize_t Channel::receive_ahead(char* buffer, std::size_t size) {
   return take_left(buffer, size);
 }
 
-/// Records that a read of the wire for `asked` bytes has returned `n`. Returns what receive()
-/// returns.
+/// Records that a read of the wire (connection below TLS) for `asked` bytes has returned `n`.
+/// Returns what receive() returns.
 inline ssize_t Channel::received(ssize_t n, std::size_t asked) noexcept {
   if (n > 0) {
-    // After a short read the wire is taken to be empty: another read would cost a system call and
-    // find nothing. But if a write has failed, reading continues until everything that is left has
-    // been read.
+    // After a short read the wire (connection below TLS) is taken to be empty: another read would
+    // cost a system call and find nothing. But if a write has failed, reading continues until
+    // everything that is left has been read.
     supply.got(static_cast<std::size_t>(n), static_cast<std::size_t>(n) < asked && !wire.failed());
     return n;
   }
@@ -86,10 +86,10 @@ inline ssize_t Channel::received(ssize_t n, std::size_t asked) noexcept {
   return n == 0 ? 0 : -1;
 }
 
-/// Returns how many bytes one read of the wire may fetch if OpenSSL asks for `asked` bytes: the
-/// record, or the rest of one, that OpenSSL asks for, and full records for the data that the
-/// program wants beyond that (see `wanted`). They hold no more data than the program wants, so that
-/// OpenSSL decrypts all of them within the program's read.
+/// Returns how many bytes one read of the wire (connection below TLS) may fetch if OpenSSL asks for
+/// `asked` bytes: the record, or the rest of one, that OpenSSL asks for, and full records for the
+/// data that the program wants beyond that (see `wanted`). They hold no more data than the program
+/// wants, so that OpenSSL decrypts all of them within the program's read.
 std::size_t Channel::most_of_wire(std::size_t asked) const noexcept {
   constexpr std::size_t kRecord = 16384;
   const std::size_t more = wanted > kRecord ? wanted - kRecord : 0;
@@ -141,7 +141,8 @@ long Channel::control(BIO* bio, int command, long, void*) {
   return command == BIO_CTRL_FLUSH || command == BIO_CTRL_DUP ? 1 : 0;
 }
 
-/// Takes the place of control() for a connection on which kernel TLS is possible.
+/// Handles a control command of OpenSSL to the BIO of a connection on which kernel TLS is possible;
+/// for others control() does. Returns the result of the command.
 long Channel::control_kernel(BIO* bio, int command, long number, void* pointer) {
   Channel& channel = of(bio);
   switch (command) {

@@ -18,8 +18,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 struct Channel {
-  /// If at least this many bytes are unsent, nothing more is read from the wire, since reading
-  /// would only cause more replies.
+  /// If at least this many bytes are unsent, nothing more is read from the wire (connection below
+  /// TLS), since reading would only cause more replies.
   static constexpr std::size_t kMostUnsent = Output::kMostGathered + 32768;
 
   /// `to`: where ciphertext is sent and received. `socket`: with kernel TLS the descriptor that
@@ -33,10 +33,11 @@ struct Channel {
 
   /// Begins a large read. OpenSSL asks the BIO for one record at a time, or for the rest of one.
   /// Until end_stage(), if the program wants more data than that (see `wanted`), one read of the
-  /// wire may fetch many records into `room`, and OpenSSL's next requests are served from there.
+  /// wire (connection below TLS) may fetch many records into `room`, and OpenSSL's next requests
+  /// are served from there.
   void stage(std::span<char> room) noexcept { room_ = room; }
-  /// Ends what stage() began. Returns those bytes in the room that OpenSSL has not taken. The
-  /// caller must put them into `unused`.
+  /// Ends the large read that stage() began. Returns those bytes in its buffer that OpenSSL has not
+  /// taken. The caller must put them into `unused`.
   std::span<const char> end_stage() noexcept {
     room_ = {};
     return std::exchange(left_, {});
@@ -49,10 +50,10 @@ struct Channel {
   Output output{wire};
   KernelTls kernel;
   /// True if failed writes are hidden from OpenSSL. After a failed write OpenSSL would no longer
-  /// return data that the peer had sent before. Instead, the engine itself checks the wire after
-  /// each write.
+  /// return data that the peer had sent before. Instead, the engine itself checks the wire
+  /// (connection below TLS) after each write.
   bool hides_write_failures = false;
-  std::size_t wanted = 0;    ///< bytes of data that the program's read still lacks; see stage()
+  std::size_t wanted = 0;    ///< bytes of data that the program's read still lacks
   std::size_t overhead = 0;  ///< smallest number of bytes that a record has besides its data
 
  private:
@@ -69,7 +70,7 @@ struct Channel {
   ssize_t take_left(char* buffer, std::size_t size) noexcept;
   std::size_t most_of_wire(std::size_t asked) const noexcept;
 
-  std::span<char> room_;        // see stage()
+  std::span<char> room_;        // buffer that stage() was given
   std::span<const char> left_;  // the bytes of room_ that OpenSSL has not taken yet
 };
 

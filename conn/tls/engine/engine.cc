@@ -15,8 +15,8 @@ namespace conn { inline namespace AECONN_ABI { namespace tls {
 namespace {
 
 // Limits of one call of the engine: records read (kReads), attempts of look() (kLooks) and bytes
-// read from the wire beyond what was asked for (kBudget). A peer that sends messages, or records of
-// single bytes, must not keep the loop busy.
+// read from the wire (connection below TLS) beyond what was asked for (kBudget). A peer that sends
+// messages, or records of single bytes, must not keep the loop busy.
 constexpr int kReads = 256;
 constexpr int kLooks = 16;
 constexpr std::size_t kBudget = 4 * Engine::kRecord;
@@ -82,8 +82,8 @@ Engine::Step Engine::handshake() {
 
 bool Engine::begin_lent_step() {
   if (failed() || progress_.established() || channel_.kernel.possible()) return false;
-  // No output may be unsent: the step would pass it to the wire, which the other thread must not
-  // use.
+  // No output may be unsent: the step would pass it to the wire (connection below TLS), which the
+  // other thread must not use.
   if (channel_.output.state() != Output::State::kThrough) return false;
   if (!channel_.unused.lend()) return false;
   channel_.output.collect();
@@ -136,9 +136,10 @@ ssize_t Engine::read(void* buffer, std::size_t size, std::span<char> room) {
       return static_cast<ssize_t>(got);
     }
   }
-  // Limits how many bytes this call reads from the wire, so that a fast peer does not keep the loop
-  // busy. After a failure there is no limit: only what arrived before the failure is left to read,
-  // and if the call ended early without data, that would be taken for the end of the data.
+  // Limits how many bytes this call reads from the wire (connection below TLS), so that a fast peer
+  // does not keep the loop busy. After a failure there is no limit: only what arrived before the
+  // failure is left to read, and if the call ended early without data, that would be taken for the
+  // end of the data.
   supply.begin(failed() ? SIZE_MAX : kBudget + size);
   channel_.stage(room);
   for (int reads = 0; got < size && progress_.receiving() == Receiving::kOpen; ++reads) {
@@ -170,8 +171,8 @@ ssize_t Engine::read(void* buffer, std::size_t size, std::span<char> room) {
     }
   }
   resume_sending();
-  // Bytes that OpenSSL still holds may be a whole record, which no event of the wire will announce,
-  // or a part of one. look() finds out which.
+  // Bytes that OpenSSL still holds may be a whole record, which no event of the wire (connection
+  // below TLS) will announce, or a part of one. look() finds out which.
   if (!supply.emptied() && !readable() && SSL_has_pending(ssl_.get()) != 0) (void)look(false);
   if (got > 0) return static_cast<ssize_t>(got);
   if (failed()) return -1;
@@ -253,8 +254,8 @@ bool Engine::look(bool ask_wire) {
   return true;
 }
 
-/// Reads bytes into ahead_; returns what SSL_read() returns. Without memory for ahead_ it only
-/// finds out whether there are bytes to read.
+/// Reads decrypted bytes into the buffer ahead_; returns what SSL_read() returns. Without memory
+/// for the buffer it only finds out whether there are bytes to read.
 int Engine::look_once() {
   const std::span<char> room = ahead_.room();
   if (room.empty()) {
@@ -305,8 +306,8 @@ bool Engine::write_needs_read() const {
          !failed() && SSL_in_init(ssl_.get()) != 0;
 }
 
-/// The slow part of flush(), for output that the wire did not take, and for a write or close_notify
-/// that had to wait for the peer.
+/// The slow part of flush(), for output that the wire (connection below TLS) did not take, and for
+/// a write or close_notify that had to wait for the peer.
 bool Engine::flush_rest() {
   switch (channel_.output.flush()) {
     case Output::Flushed::kFailed:
@@ -365,7 +366,8 @@ void Engine::on_message(bool outgoing, int content_type,
   if (peer.objects()) channel_.supply.shut();
 }
 
-/// Records why OpenSSL or the wire failed. `result` is what the failed OpenSSL function returned.
+/// Records why OpenSSL or the wire (connection below TLS) failed. `result` is what the failed
+/// OpenSSL function returned.
 void Engine::fail(int result) {
   if (failed()) return;
   const CheckedWire& wire = channel_.wire;

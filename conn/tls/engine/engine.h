@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// One TLS connection as a state machine without a descriptor: ciphertext is exchanged with a Wire,
-// which never blocks; plain text goes in and out by calls. It depends on no loop, clock or
-// Connection, so tests and fuzzers drive it over memory.
+// One TLS connection as a state machine without a descriptor: ciphertext is exchanged with a Wire
+// (the interface to the connection below), which never blocks; plain text goes in and out by calls.
+// It depends on no loop, clock or Connection, so tests and fuzzers drive it over memory.
 //
 // Ciphertext that the wire does not take is kept here (the records of one write, kMostGathered
 // bytes at most, and the protocol's own replies up to kMostUnsent). So OpenSSL never has to retry a
@@ -31,14 +31,15 @@ class Engine {
  public:
   /// Maximum number of plaintext bytes in a TLS record.
   static constexpr std::size_t kRecord = 16384;
-  /// If at least this many ciphertext bytes are unsent, nothing more is read from the wire.
+  /// If at least this many ciphertext bytes are unsent, nothing more is read from the wire
+  /// (connection below TLS).
   static constexpr std::size_t kMostUnsent = Channel::kMostUnsent;
 
   /// Size in bytes of a room (buffer) for read() and gather(): the ciphertext of 256 KiB of data.
   /// gather() uses only a part of it.
   static constexpr std::size_t kRoom = 16 * (kRecord + 64);
   /// The largest number of ciphertext bytes that are gathered: those of 64 KiB of data and a little
-  /// more. The engine keeps the bytes that the wire does not take.
+  /// more. The engine keeps the bytes that the wire (connection below TLS) does not take.
   static constexpr std::size_t kMostGathered = Output::kMostGathered;
 
   /// `socket`: with kernel TLS the descriptor that `wire` uses, else -1. Throws std::bad_alloc.
@@ -51,11 +52,11 @@ class Engine {
   enum class Step { kDone, kWantRead, kFailed };
   Step handshake();
   /// Prepares a lent step: a step of the handshake that another thread runs. Reads what the wire
-  /// has now, because the other thread must not use the wire. After that run_step() must be called
-  /// on the other thread and then end_step() on this one; no other function may be called in
-  /// between. Returns false if handshake() must be called instead: there is nothing to read, output
-  /// is unsent, the handshake is over, or kernel TLS is possible (a step may then give keys to the
-  /// socket). Throws std::bad_alloc.
+  /// (connection below TLS) has now, because the other thread must not use the wire. After that
+  /// run_step() must be called on the other thread and then end_step() on this one; no other
+  /// function may be called in between. Returns false if handshake() must be called instead: there
+  /// is nothing to read, output is unsent, the handshake is over, or kernel TLS is possible (a step
+  /// may then give keys to the socket). Throws std::bad_alloc.
   bool begin_lent_step();
   void run_step() noexcept;  ///< calls OpenSSL; on any thread
   Step end_step();           ///< sends what the step wrote; returns what handshake() would return
@@ -66,14 +67,15 @@ class Engine {
 
   // --- reading and writing data ------------------------------------------------------------------
   /// Reads decrypted data. Returns the number of bytes, 0 after the peer's close_notify, or -1:
-  /// with errno EAGAIN, or with failed() true. If a write to the wire failed, data that the peer
-  /// had sent is returned first, as far as the wire has it. If `room` is not empty, a read of more
-  /// than one record fetches many records from the wire at once, into the room.
+  /// with errno EAGAIN, or with failed() true. If a write to the wire (connection below TLS)
+  /// failed, data that the peer had sent is returned first, as far as the wire has it. If `room` is
+  /// not empty, a read of more than one record fetches many records from the wire at once, into the
+  /// room.
   ssize_t read(void* buffer, std::size_t size, std::span<char> room = {});
-  /// Encrypts one record, of the first kRecord bytes at most, and hands it to the wire. Returns the
-  /// number of bytes in the record, fewer than kRecord if the peer asked for small records. Returns
-  /// -1 with errno EAGAIN while output().unsent() is not 0 or write_needs_read(), or with failed()
-  /// true.
+  /// Encrypts one record, of the first kRecord bytes at most, and hands it to the wire (connection
+  /// below TLS). Returns the number of bytes in the record, fewer than kRecord if the peer asked
+  /// for small records. Returns -1 with errno EAGAIN while output().unsent() is not 0 or
+  /// write_needs_read(), or with failed() true.
   ssize_t write(const void* buffer, std::size_t size);
   /// Makes the next write() put its record into `room` instead of sending it. The records in the
   /// room are sent together, when it is full or by send_gathered(). To be called before each
@@ -84,7 +86,8 @@ class Engine {
   /// not take as unsent output. Returns false if the connection below or this engine has failed.
   bool send_gathered();
   /// Returns whether read() would return something other than EAGAIN, as far as is known (see
-  /// only_maybe()). With `ask_wire` reads the wire if that is necessary to find out.
+  /// only_maybe()). With `ask_wire` reads the wire (connection below TLS) if that is necessary to
+  /// find out.
   bool look(bool ask_wire);
   /// Like look(), but neither reads nor decrypts anything to find out.
   bool readable() const;
@@ -103,16 +106,17 @@ class Engine {
   bool write_needs_read() const;
   /// Sends close_notify as soon as possible. write() must not be called afterwards.
   void close_notify();
-  /// Passes to the wire the bytes that it did not take before. Returns true if no bytes are left to
-  /// send.
+  /// Passes to the wire (connection below TLS) the bytes that it did not take before. Returns true
+  /// if no bytes are left to send.
   bool flush() {
     const bool through = channel_.output.state() == Output::State::kThrough;
     return (through && progress_.sending() == Sending::kOpen) || flush_rest();
   }
-  /// Returns the ciphertext that the wire has not taken yet, or that is held back from it.
+  /// Returns the ciphertext that the wire (connection below TLS) has not taken yet, or that is held
+  /// back from it.
   const Output& output() const noexcept { return channel_.output; }
-  /// Must be called when a write to the wire outside the engine (kernel TLS) has failed; errno must
-  /// still hold the reason.
+  /// Must be called when a write to the wire (connection below TLS) outside the engine (kernel TLS)
+  /// has failed; errno must still hold the reason.
   void on_wire_failure();
   /// Frees buffers that an idle connection does not need; they are allocated again on demand.
   void release_buffers();
@@ -129,7 +133,8 @@ class Engine {
   static Engine& of(const SSL* ssl);
 
   // --- called by OpenSSL's callbacks -------------------------------------------------------------
-  /// `message`: the whole message, not empty.
+  /// Examines a TLS message that was received, or sent if `outgoing`. `message` is all of it, not
+  /// empty.
   void on_message(bool outgoing, int content_type, std::span<const unsigned char> message) noexcept;
   PeerCheck peer;  ///< what is known of the peer's certificate and messages
   /// The key under which a client stores the TLS sessions of this server.

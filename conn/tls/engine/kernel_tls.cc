@@ -25,7 +25,7 @@ void KernelTls::settle() noexcept {
 }
 
 long KernelTls::control(int command, long number, void* pointer) noexcept {
-  // Declines the keys for receiving in TLS 1.3, as the header explains. `number` is 1 for the keys
+  // Declines the keys for receiving in TLS 1.3 (kernel_tls.h says why). `number` is 1 for the keys
   // for sending; `pointer` points to data that begins with a tls_crypto_info.
   if (command == kSetKeys && number == 0 && pointer != nullptr &&
       static_cast<const tls_crypto_info*>(pointer)->version == TLS_1_3_VERSION)

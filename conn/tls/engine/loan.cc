@@ -13,7 +13,8 @@ bool Loan::fill() {
   const std::size_t before = bytes_.size();
   if (before >= kMost) return true;
   bytes_.resize(kMost);
-  // An end or a failure of the wire is not recorded here: the next reader finds it again.
+  // An end or a failure of the wire (connection below TLS) is not recorded here: the next reader
+  // finds it again.
   const ssize_t n = wire_.receive(bytes_.data() + before, kMost - before);
   bytes_.resize(before + static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
   return !empty();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// A Wire that returns bytes which were read from another wire earlier, before it reads that wire
-// again. It keeps ciphertext that was read but could not be used at once. It also serves a lent
-// step, a step of the handshake that another thread runs: only the loop's thread may use the
-// connection below, so it reads the available input into the Loan first, and the other thread reads
-// only the Loan.
+// A Wire (interface to the connection below TLS) that returns bytes which were read from another
+// Wire earlier, before it reads that one again. It keeps ciphertext that was read but could not be
+// used at once. It also serves a lent step, a step of the handshake that another thread runs: only
+// the loop's thread may use the connection below, so it reads the available input into the Loan
+// first, and the other thread reads only the Loan.
 //
 //   in state    receive() returns                              transmit() may be called
 //   lent        the bytes read earlier, then EAGAIN            no: the engine collects its output
@@ -24,13 +24,13 @@ class Loan final : public Wire {
  public:
   explicit Loan(Wire& wire) noexcept : wire_(wire) {}
 
-  /// Reads the wire once, unless 16 KiB are unread in this object already. Returns whether this
-  /// object then has unread bytes; if not, the wire is empty, has ended or has failed. Throws
-  /// std::bad_alloc.
+  /// Reads the wire (connection below TLS) once, unless 16 KiB are unread in this object already.
+  /// Returns whether this object then has unread bytes; if not, the wire is empty, has ended or has
+  /// failed. Throws std::bad_alloc.
   bool fill();
   /// Puts bytes in front of those that are unread. Throws std::bad_alloc.
   void put_back(std::span<const char> bytes);
-  /// Sets whether this object is lent to another thread; see the table above.
+  /// Sets whether this object is lent to another thread, which gets only the bytes read earlier.
   void lend(bool lent) noexcept { lent_ = lent; }
   Wire& wire() const noexcept { return wire_; }
   bool empty() const noexcept { return from_ == bytes_.size(); }

@@ -72,7 +72,7 @@ Output::Flushed Output::flush() {
 
 bool Output::keep(const char* bytes, std::size_t size) {
   // Drops the bytes that were sent. forget() would do so only once all bytes are sent, which may
-  // never happen if the wire always leaves a few of them.
+  // never happen if the wire (connection below TLS) always leaves a few of them.
   if (sent_ > bytes_.size() / 2) {
     bytes_.erase(bytes_.begin(), bytes_.begin() + static_cast<std::ptrdiff_t>(sent_));
     sent_ = 0;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Passes ciphertext from OpenSSL to the wire. The wire is offered bytes by a call of its
-// transmit(), which may take only some of them. Bytes that the wire does not take are kept, in
-// order, so that OpenSSL never retries a half-written record. The last flight of a handshake can be
-// held back, to be sent together with the first data. Records of one large write can be gathered,
-// to be offered to the wire together.
+// Passes ciphertext from OpenSSL to the wire (connection below TLS). The wire is offered bytes by a
+// call of its transmit(), which may take only some of them. Bytes that the wire does not take are
+// kept, in order, so that OpenSSL never retries a half-written record. The last flight of a
+// handshake can be held back, to be sent together with the first data. Records of one large write
+// can be gathered, to be offered to the wire together.
 //
 //   from          to            when
 //   kThrough      kUnsent       the wire did not take all
@@ -68,8 +68,9 @@ class Output {
   void collect() noexcept {
     if (state_ == State::kThrough) move_to(State::kCollecting);
   }
-  /// Ends what collect() began. With `complete` the collected bytes are held back; otherwise the
-  /// caller must call flush() if there are any. Returns whether there are any.
+  /// Ends what collect() began. With `complete` (the handshake is over) the collected bytes are
+  /// held back; otherwise the caller must call flush() if there are any. Returns whether there are
+  /// any.
   bool end_collecting(bool complete) noexcept {
     if (state_ != State::kCollecting) return false;
     move_to(bytes_.empty() ? State::kThrough : complete ? State::kHeld : State::kUnsent);
@@ -83,7 +84,7 @@ class Output {
   /// The largest number of bytes that are gathered. 64 KiB of data with a short header of the
   /// program fit in: four full records, as OpenSSL writes them, and one more of any size.
   static constexpr std::size_t kMostGathered = 4 * (16384 + 64) + kLargestRecord;
-  /// Makes put() gather up to kMostGathered bytes in `room`, which must remain until
+  /// Makes put() gather up to kMostGathered bytes in `room` (a buffer), which must remain until
   /// send_gathered(). No effect if bytes are kept already, or if the room is too small for a
   /// record.
   void gather(std::span<char> room) noexcept {
@@ -94,20 +95,21 @@ class Output {
   }
   /// Whether put() gathers: gather() was called, and send_gathered() was not.
   bool gathers() const noexcept { return state_ == State::kGathering; }
-  /// Ends what gather() began: offers the bytes to the wire, and keeps those that it does not take.
-  /// Returns false if the wire has failed.
+  /// Ends what gather() began: offers the bytes to the wire (connection below TLS), and keeps those
+  /// that it does not take. Returns false if the wire has failed.
   bool send_gathered();
 
   /// Declares what the bytes of the next put() are: a record of type `type`, which the kernel
   /// encrypts, or, if `type` is 0, ciphertext.
   void set_type(std::uint8_t type) noexcept { next_type_ = type; }
-  /// Takes all bytes and returns `size`, or takes none and returns 0: the wire has failed, or the
-  /// bytes are a record for the kernel, which must wait for the bytes before it.
+  /// Takes all bytes and returns `size`, or takes none and returns 0: the wire (connection below
+  /// TLS) has failed, or the bytes are a record for the kernel, which must wait for the bytes
+  /// before it.
   std::size_t put(const char* bytes, std::size_t size);
-  /// Offers the kept bytes to the wire. Drops them if the wire fails.
+  /// Offers the kept bytes to the wire (connection below TLS). Drops them if the wire fails.
   Flushed flush();
-  /// Returns the number of bytes that the wire was offered and did not take; bytes that are
-  /// collected or held back are not included.
+  /// Returns the number of bytes that the wire (connection below TLS) was offered and did not take;
+  /// bytes that are collected or held back are not included.
   std::size_t unsent() const noexcept {
     return state_ == State::kUnsent ? bytes_.size() - sent_ : 0;
   }
@@ -127,8 +129,8 @@ class Output {
 
   CheckedWire& wire_;
   std::vector<char> bytes_;
-  std::size_t sent_ = 0;      // how many bytes of bytes_ the wire has taken
-  std::span<char> room_;      // see gather()
+  std::size_t sent_ = 0;      // how many bytes of bytes_ have been sent
+  std::span<char> room_;      // buffer that gather() was given
   std::size_t gathered_ = 0;  // bytes in room_
   State state_ = State::kThrough;
   std::uint8_t next_type_ = 0;

@@ -70,7 +70,7 @@ constexpr bool allowed(Sending from, Sending to) {
 }
 static_assert(!allowed(Sending::kCloseSent, Sending::kOpen), "close_notify is the last record");
 
-/// The three states of one connection.
+/// The three states of one TLS connection: of its handshake, of receiving and of sending.
 class Progress {
  public:
   Phase phase() const noexcept { return phase_; }

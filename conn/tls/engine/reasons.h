@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Why an engine failed, in a code and a sentence: from OpenSSL's errors, the wire and the
-// certificate.
+// Why an engine failed, in a code and a sentence: from OpenSSL's errors, the wire (connection below
+// TLS) and the certificate.
 
 #include <openssl/x509_vfy.h>
 

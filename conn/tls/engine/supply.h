@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Decides whether OpenSSL gets input when it asks for some. Each call of the engine may read a
-// limited number of bytes from the wire, so that a peer that sends without end does not keep the
-// loop busy. A wire that is known to be empty is not read again.
+// limited number of bytes from the wire (connection below TLS), so that a peer that sends without
+// end does not keep the loop busy. A wire that is known to be empty is not read again.
 //
 //   from       to         when
 //   kOpen      kDrained   a read was short: another one would cost a system call and find nothing
@@ -49,8 +49,8 @@ class Supply {
     return false;
   }
 
-  // Begin a call of the engine. After begin() it may read `budget` bytes from the wire; after
-  // begin_drained() it uses only bytes that were read before.
+  // Begin a call of the engine. After begin() it may read `budget` bytes from the wire (connection
+  // below TLS); after begin_drained() it uses only bytes that were read before.
   void begin(std::size_t budget) noexcept {
     state_ = State::kOpen;
     budget_ = budget;
@@ -59,15 +59,16 @@ class Supply {
     state_ = State::kDrained;
     budget_ = 0;
   }
-  /// Must be called before each call of OpenSSL within one call of the engine.
+  /// Lets OpenSSL ask for input again after input was withheld. Must be called before each call of
+  /// OpenSSL within one call of the engine.
   void again() noexcept {
     if (paused()) move_to(State::kOpen);
   }
   /// Withholds all further input from OpenSSL, in this and all later calls of the engine.
   void shut() noexcept { shut_ = true; }
 
-  /// Called when OpenSSL asks for input. Returns whether the wire may be read. `withhold`: whether
-  /// the caller wants input to be withheld for now.
+  /// Called when OpenSSL asks for input. Returns whether the wire (connection below TLS) may be
+  /// read. `withhold`: whether the caller wants input to be withheld for now.
   bool ask(bool withhold) noexcept {
     again();
     if (state_ == State::kDrained) move_to(State::kEmptied);
@@ -76,15 +77,15 @@ class Supply {
     move_to(State::kPaused);
     return false;
   }
-  /// Like ask(), for bytes that were read from the wire already.
+  /// Like ask(), for bytes that were read from the wire (connection below TLS) already.
   bool ask_for_left(bool withhold) noexcept {
     again();
     if (!shut_ && !withhold) return true;
     move_to(State::kPaused);
     return false;
   }
-  // Record the result of reading the wire: `size` bytes, or nothing for now. `drained`: the wire is
-  // known to be empty after that.
+  // Record the result of reading the wire (connection below TLS): `size` bytes, or nothing for now.
+  // `drained`: the wire is known to be empty after that.
   void got(std::size_t size, bool drained) noexcept {
     budget_ -= std::min(budget_, size);
     if (drained) move_to(State::kDrained);

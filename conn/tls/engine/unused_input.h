@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Ciphertext that was read from the wire but not used yet: it was read for a handshake step on
-// another thread, or by a read() that could not use all of it. While there is any, the engine reads
-// a Loan (loan.h), which returns these bytes before it reads the wire. No event of the wire
-// announces them.
+// Ciphertext that was read from the wire (connection below TLS) but not used yet: it was read for a
+// handshake step on another thread, or by a read() that could not use all of it. While there is
+// any, the engine reads a Loan (loan.h), which returns these bytes before it reads the wire. No
+// event of the wire announces them.
 
 #include <memory>
 #include <new>
@@ -20,15 +20,16 @@ class UnusedInput {
   /// `wire` is where the engine reads; it must outlive this object.
   explicit UnusedInput(CheckedWire& wire) noexcept : wire_(wire) {}
 
-  /// Reads what the wire has now. Until take_back() the engine can read only these bytes, so that
-  /// another thread may run it. Returns false, and changes nothing else, if there are none. Throws
-  /// std::bad_alloc.
+  /// Reads what the wire (connection below TLS) has now. Until take_back() the engine can read only
+  /// these bytes, so that another thread may run it. Returns false, and changes nothing else, if
+  /// there are none. Throws std::bad_alloc.
   bool lend() {
     if (!loan().fill()) return false;
     loan_->lend(true);
     return true;
   }
-  /// Ends what lend() began; no effect if nothing is lent.
+  /// Ends what lend() began: the engine may read the wire (connection below TLS) again. No effect
+  /// if nothing is lent.
   void take_back() noexcept {
     if (loan_) loan_->lend(false);
   }

@@ -13,8 +13,8 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
-/// Carries ciphertext between an engine and the connection below. receive() and transmit() have the
-/// semantics of read(2) and write(2) on a non-blocking socket.
+/// Carries ciphertext between an engine and the connection below TLS. receive() and transmit() have
+/// the semantics of read(2) and write(2) on a non-blocking socket.
 class Wire {
  public:
   virtual ssize_t receive(void* buffer, std::size_t size) = 0;
@@ -27,8 +27,9 @@ class Wire {
   ~Wire() = default;
 };
 
-/// A Wire with a record of how it has ended. The two directions end separately: a wire that has
-/// ended may fail later, when a write meets a reset. A wire that has failed may still have input.
+/// A Wire (the connection below TLS) with a record of how it has ended. The two directions end
+/// separately: a wire that has ended may fail later, when a write meets a reset. A wire that has
+/// failed may still have input.
 class CheckedWire {
  public:
   static constexpr ssize_t kNothingNow = -1, kFailed = -2;
@@ -36,7 +37,7 @@ class CheckedWire {
   explicit CheckedWire(Wire& wire) noexcept : wire_(&wire) {}
 
   Wire& wire() const noexcept { return *wire_; }
-  /// Reads and writes `wire` from now on.
+  /// Reads and writes through `wire` from now on.
   void use(Wire& wire) noexcept { wire_ = &wire; }
 
   /// Reads ciphertext. Returns the number of bytes read, 0 at end of stream, kNothingNow or
@@ -52,15 +53,15 @@ class CheckedWire {
     fail(errno);
     return kFailed;
   }
-  /// Returns whether reading the wire is refused, and if so records that as a failure. Must be
-  /// called before input is read without receive() (kernel TLS).
+  /// Returns whether reading the wire (connection below TLS) is refused, and if so records that as
+  /// a failure. Must be called before input is read without receive() (kernel TLS).
   bool refuses_reads() {
     if (wire_->receive(nullptr, 0) >= 0) return false;
     fail(errno);
     return true;
   }
   /// Sends bytes, or with a `type` other than 0 a record for the kernel to encrypt. Returns how
-  /// many bytes the wire took, which may be 0, or kFailed.
+  /// many bytes the wire (connection below TLS) took, which may be 0, or kFailed.
   ssize_t send(std::uint8_t type, const char* bytes, std::size_t size) {
     const ssize_t n =
         type != 0 ? wire_->transmit_record(type, bytes, size) : wire_->transmit(bytes, size);
@@ -72,7 +73,7 @@ class CheckedWire {
 
   bool ended() const noexcept { return ended_; }  ///< whether the peer's end of stream was found
   bool failed() const noexcept { return error_ != 0; }
-  /// The errno value of the last failure of the wire; 0: none.
+  /// The errno value of the last failure of the wire (connection below TLS); 0: none.
   int error() const noexcept { return error_; }
   /// Records an end of stream that was found without receive().
   void end() noexcept { ended_ = true; }
