@@ -18,21 +18,22 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// Resources that each event loop needs in addition to those of its connections: for shared
-// receives, the first slabs of memory, and the loop's completion queues.
+// Resources that each event loop needs besides those of its connections, for its shared receive
+// queue, its first blocks of memory and its completion queues: bytes of locked memory, memory
+// mappings and memory regions.
 constexpr std::uint64_t kLoopLocked = 1 << 20, kLoopMappings = 64, kLoopRegions = 16;
 constexpr std::uint64_t kSlab = 2 << 20;
-// The smallest block that is allocated from a slab, in bytes. It does not depend on the machine's
-// page size, because blocks are parts of a slab.
+// Smallest size in bytes of a block of memory that is cut out of a slab (a large piece of
+// registered memory). It does not depend on the page size of the machine.
 constexpr std::uint64_t kBlock = 4096;
-// Bytes of locked memory, in addition to the windows, of a protection domain that belongs to one
-// connection.
+// Bytes of locked memory that a protection domain of a single connection needs besides the receive
+// windows.
 constexpr std::uint64_t kOwnLocked = 24 * 1024;
 // Number of memory mappings that the device's user-space driver makes for the rings of a queue
 // pair; kOwnMappings is for a queue pair with a receive queue of its own.
 constexpr std::uint64_t kMappings = 2, kOwnMappings = 4;
-// Number of completion queues of a loop that the estimate assumes. There are few, because each new
-// queue has as many entries as all earlier ones together.
+// Number of completion queues that the estimate assumes for an event loop. There are few, because
+// each new queue has as many entries as all earlier ones together.
 constexpr std::uint64_t kQueues = 8;
 constexpr std::uint64_t kMost = std::uint64_t{1} << 40;
 
@@ -127,8 +128,8 @@ Need need_of(std::uint64_t connections, const Settings& settings, const DeviceTr
       kLoopRegions, own_domain           ? saturating_product(2, connections)
                     : traits.region_each ? connections
                                          : 1 + saturating_product(connections, window) / kSlab);
-  // `kSlab` is added because the last slab of receive windows may be partly unused.
   const std::uint64_t own = own_receives ? block(receives * kControlSize) : 0;
+  // A slab (kSlab bytes) is added, because the last slab of receive windows may be partly unused.
   need.locked =
       saturating_sum(kLoopLocked + std::uint64_t{settings.shared_receive_queue} * kControlSize +
                          (connections == 0 ? 0 : kSlab),

@@ -27,8 +27,8 @@ struct DeviceTraits {
   std::uint64_t max_cqe = 65535;
 };
 
-/// Resources that a number of established connections need, if each has its first receive window
-/// and no data in flight.
+/// Resources that a number of established connections need, if each has one receive window (memory
+/// that the peer writes into) and no data in flight.
 struct Need {
   std::uint64_t queue_pairs = 0, completion_queues = 0, regions = 0, keys = 0, domains = 0;
   std::uint64_t objects = 0;  ///< device objects of all kinds, as the rdma cgroup counts them

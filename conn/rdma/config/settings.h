@@ -46,8 +46,8 @@ struct Settings {
   std::uint32_t max_window = StreamConfig{}.max_window;
   std::uint32_t max_windows = StreamConfig{}.max_windows;
   std::uint32_t max_peer_window = StreamConfig{}.max_peer_window;
-  /// Initial size of a connection's send buffer: the largest number of bytes that it accepts for
-  /// sending before the device has confirmed them. The buffer may grow to max_send_buffer.
+  /// Initial size in bytes of a connection's send buffer, which limits the bytes accepted for
+  /// sending and not yet confirmed by the device. The buffer may grow to max_send_buffer.
   std::uint32_t send_buffer = 256 * 1024;
   /// Greatest size in bytes of a connection's send buffer. The buffer grows as long as that
   /// improves the throughput.
@@ -80,7 +80,8 @@ struct Settings {
   /// True: if its network path is lost, a connection continues over a new one. The peer must have
   /// set this option, too.
   bool resume = false;
-  /// Time within which the new path must be found.
+  /// Time within which a connection that has lost its network path must find a new one; otherwise
+  /// it fails.
   ae::Duration resume_time = std::chrono::seconds(10);
   /// How long the event loop polls before it sleeps, while it has an rdma connection.
   ae::Spin spin;

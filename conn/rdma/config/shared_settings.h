@@ -18,8 +18,8 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 /// The settings of a loop's outgoing connections. For use on the loop's thread only.
 class SharedSettings {
  public:
-  /// Returns an object that equals `wanted`: an existing one if it is among the last kKept
-  /// different ones that were returned, otherwise a new one.
+  /// Returns an object that equals `wanted`: one of the last kKept different objects that were
+  /// returned, if one of them is equal, otherwise a new one.
   std::shared_ptr<const Settings> get(Settings wanted) {
     auto found = std::find_if(last_.begin(), last_.end(),
                               [&](const auto& each) { return each != nullptr && *each == wanted; });
