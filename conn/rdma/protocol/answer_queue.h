@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The `select` fields of those probes of the peer that we have not answered yet, oldest first; each
-// answer repeats the `select` field of its probe. The queue has a fixed size, so a peer cannot make
-// it grow.
+// Queue of the peer's probes (control messages that ask for an answer) that we have not answered
+// yet, oldest first. It stores the `select` field of each, which the answer repeats. The queue has
+// a fixed size, so a peer cannot make it grow.
 
 #include <array>
 #include <cassert>
@@ -19,9 +19,10 @@ class AnswerQueue {
   static constexpr std::size_t kMost = flow::kMostAnswers;
 
   bool empty() const noexcept { return count_ == 0; }
-  /// Returns the number of answers that are due: 0 to kMost.
+  /// Returns the number of probes of the peer that must still be answered: 0 to kMost.
   std::uint32_t count() const noexcept { return count_; }
-  /// Returns the `select` field of due answer `i`: 0 is the oldest, count() - 1 the newest.
+  /// Returns the `select` field for the answer at index `i` among those still to be sent: 0 is the
+  /// oldest, count() - 1 the newest.
   std::uint16_t at(std::size_t i) const noexcept {
     assert(i < count_);
     return selects_[(head_ + i) % kMost];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Big-endian numbers in the bytes of a message.
+// put() and get(): write and read big-endian numbers in the bytes of a message.
 
 #include <cstddef>
 #include <cstdint>

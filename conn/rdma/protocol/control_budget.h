@@ -27,7 +27,7 @@ class ControlBudget {
   /// Charges one control message of the peer to the budget. Returns false if the budget is used up;
   /// the caller then ends the connection, because the peer floods us.
   [[nodiscard]] bool spend(ae::TimePoint now) noexcept {
-    // `now` may be earlier than the creation of this object, because the loop's time does not
+    // `now` can be earlier than the creation of this object, because the loop's time does not
     // advance while a handler runs.
     const std::chrono::duration<double> elapsed = std::max(now - tokens_at_, ae::Duration::zero());
     tokens_at_ = std::max(now, tokens_at_);
@@ -36,10 +36,10 @@ class ControlBudget {
     tokens_ -= 1;
     return true;
   }
-  /// Returns true if a keepalive that arrives now is within the rate that an aeconn peer keeps, and
-  /// counts it. Several keepalives at once are accepted, because they queue up while our loop is
-  /// stopped. `announced`: the number of our receives that we announced to the peer; 0: none was
-  /// announced.
+  /// Returns true if the peer's keepalives, including one that arrives now, are no more frequent
+  /// than an aeconn peer sends them, and counts this one. Several keepalives at once are accepted,
+  /// because they queue up while our loop is stopped. `announced`: the number of our receives that
+  /// we announced to the peer; 0: none was announced.
   bool takes_keepalive(std::uint32_t announced, ae::TimePoint now) noexcept {
     const std::uint32_t at_once = std::max(announced, flow::kPlainReceives);
     const ae::TimePoint paid =

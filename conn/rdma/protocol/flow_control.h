@@ -3,11 +3,11 @@
 // Flow control: all numbers on which the two ends of a connection must agree, and the reasons why
 // they fit together.
 //
-// Each message consumes one posted receive of the peer. A peer announces in its hello how many it
-// has (`announced`); a peer without a hello, such as Valkey, is assumed to have kPlainReceives. A
-// sender counts its unproven messages: those of which it has no proof yet that the peer has handled
-// them. The receiver limits control messages by a budget (ControlBudget); messages that an aeconn
-// peer must send are not charged to it.
+// Each message consumes one posted receive of the peer. A peer announces in its hello (private data
+// of rdma_cm) how many it has (`announced`); a peer that sends no hello, such as Valkey, is assumed
+// to have kPlainReceives. A sender counts its unproven messages: those of which it has no proof yet
+// that the peer has handled them. The receiver limits control messages by a budget (ControlBudget);
+// messages that an aeconn peer must send are not charged to it.
 //
 //   probe      At probe_at(announced) unproven messages the sender sends a probe; only one probe is
 //              outstanding at a time. The answer proves all messages before the probe, so at least
@@ -41,8 +41,8 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma::flow {
 
 // --- posted receives -----------------------------------------------------------------------------
 
-/// Number of posted receives that a peer without a hello is assumed to have: Valkey's programs post
-/// this many.
+/// Number of posted receives that a peer is assumed to have if it announces no number when it
+/// connects: Valkey's programs post this many.
 inline constexpr std::uint32_t kPlainReceives = 1024;
 /// Least number of posted receives that a peer is assumed to have, even if it announces fewer.
 inline constexpr std::uint32_t kLeastAnnounced = 8;
@@ -52,20 +52,21 @@ inline constexpr std::uint32_t kReceiveBatches = 8;
 /// Used receives of a shared receive queue are reposted in batches of this many, or earlier if
 /// 1/kReceiveBatches of the queue's receives are used.
 inline constexpr std::size_t kSharedBatch = 64;
-/// On a shared receive queue, our hello announces 1/kSharedParts of the queue's receives to each
-/// peer. More than kSharedParts busy peers can thus exhaust the queue; their devices then retry.
+/// On a shared receive queue, 1/kSharedParts of the queue's receives are announced to each peer.
+/// More than kSharedParts busy peers can thus exhaust the queue; their devices then retry.
 inline constexpr std::uint32_t kSharedParts = 4;
 /// A shared receive queue raises its event (limit reached) when only 1/kShortageAt of its receives
 /// are left.
 inline constexpr std::uint32_t kShortageAt = 4;
-/// On a loop with at least kManyConnections connections, a new connection whose peer counts our
-/// receives gets only kFewReceives posted receives. Its peer must then send a probe every few
-/// messages, but 10,000 connections fit into eight completion queues of 64 Ki entries.
+/// On an event loop with at least kManyConnections connections, a new connection gets only
+/// kFewReceives posted receives if its peer counts them (and never sends more messages). Its peer
+/// must then send a probe every few messages, but 10,000 connections fit into eight completion
+/// queues of 64 Ki entries.
 inline constexpr std::uint64_t kManyConnections = 64;
 inline constexpr std::uint32_t kFewReceives = 24;
 
-/// Returns the number of receives that the hello announces for a queue pair with `receives`
-/// receives of its own. The others may be used already, and wait to be reposted in one batch.
+/// Returns how many receives are announced to the peer of a queue pair that has `receives` receives
+/// of its own. The others might be used already, and wait to be reposted in one batch.
 constexpr std::uint32_t announced_of_own(std::uint32_t receives) noexcept {
   return receives - receives / kReceiveBatches;
 }
@@ -80,20 +81,20 @@ constexpr std::uint64_t counted(std::uint32_t announced) noexcept {
 
 // --- limits for control messages -----------------------------------------------------------------
 
-/// Most receive windows that may be announced to one peer and not yet full, including the one that
-/// the peer is writing into.
+/// Greatest number of receive windows that may be announced to one peer and not yet full, including
+/// the one that the peer is writing into.
 inline constexpr std::size_t kMostAnnounced = 16;
-/// Most control messages of one sender that its peer may not have handled yet at one time: an offer
-/// of a window, a keepalive, a probe, an answer to a probe, and a mark (of a change to another
-/// window).
+/// Greatest number of control messages of one sender that its peer might not have handled yet: an
+/// offer of a window, a keepalive, a probe, an answer to a probe, and a mark (of a change to
+/// another window).
 inline constexpr std::uint64_t kControlAtOnce = 5;
 inline constexpr std::uint64_t kMostReserved = 32;
 inline constexpr std::uint64_t kProbeAt = 256;
-/// Most probes of the peer that may wait for our answer. (An aeconn peer has at most one probe
-/// outstanding.)
+/// Greatest number of probes of the peer that may wait for our answer. (An aeconn peer has at most
+/// one probe outstanding.)
 inline constexpr std::size_t kMostAnswers = 64;
-/// Used if a peer has no receive that is proven to be free, cannot be probed, and completions prove
-/// nothing either (iWARP): one data message is sent to it in each interval of this length.
+/// Interval between two data messages to a peer that might have no free receive, if nothing can
+/// prove that it has one: it answers no probes, and completions prove nothing (iWARP).
 inline constexpr ae::Duration kPace = std::chrono::milliseconds(10);
 /// kLeastKeepalive: the shortest keepalive interval. kKeepalivePrice: the shortest average time
 /// between two keepalives of a peer that is accepted; half of that interval, because the clocks of
@@ -109,8 +110,8 @@ inline constexpr std::uint32_t kControlRate = 1000, kControlBurst = 2048;
 inline constexpr std::uint32_t kLeastControlRate = 1, kLeastControlBurst = 64;
 
 /// Returns how many of the peer's `counted` posted receives are reserved for control messages, so
-/// that these always find a receive. Data, and offers of windows that the peer does not need yet,
-/// must not use them.
+/// that control messages always find a receive. Data, and offers of windows that the peer does not
+/// need yet, must not use them.
 constexpr std::uint64_t reserve(std::uint64_t counted) noexcept {
   return std::min(counted / 4, kMostReserved);
 }

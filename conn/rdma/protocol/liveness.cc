@@ -52,16 +52,17 @@ ae::Duration Liveness::silence_allowed() const noexcept {
 }
 
 // Returns whether to send a keepalive although the peer's software is silent. A stopped peer posts
-// no new receives, so keepalives must not use up the receives that it has. But the peer may also
-// run while its device carries out nothing. To detect that, the peer needs up to three of its own
-// keepalive intervals to find its keepalive unconfirmed, and must then hear us for two of ours.
+// no new receives, so keepalives must not use up the receives that it has. But the peer's software
+// may also run while its device carries out no requests. The peer can detect that only if it hears
+// us: up to three of its keepalive intervals pass until it finds its keepalive unconfirmed, and it
+// must then hear us for two of ours.
 bool Liveness::tells_silent_peer(ae::TimePoint now, const Facts& facts) const noexcept {
   return facts.takes_last_keepalive && now - heard_at_ < 3 * promised_ + 3 * keepalive_;
 }
 
 void Liveness::on_heard_while_waiting(ae::TimePoint now) noexcept {
-  // A peer that was silent for longer may have been stopped, and then has posted no receives
-  // meanwhile.
+  // A peer that was silent for longer than silence_allowed() may have been stopped. It has then
+  // posted no receives, so our messages need not have found one although we hear it now.
   if (now - heard_at_ <= silence_allowed())
     heard_in_vain_ = heard_in_vain_ || now - waits_since_ >= 2 * promised_;
   else if (!heard_in_vain_)
@@ -71,9 +72,9 @@ void Liveness::on_heard_while_waiting(ae::TimePoint now) noexcept {
 Liveness::Peer Liveness::watch(ae::TimePoint now, bool all_completed) noexcept {
   if (promised_ == promised_.zero()) return Peer::kAlive;
   const ae::Duration silent = now - last_sign();
-  // The peer may lack a receive for an earlier message. A probe behind that message may then never
-  // complete, which does not show that the peer is dead: only the failure of our device's retries
-  // shows that, if their number is limited.
+  // The peer may lack a receive for an earlier message. A probe (zero-length write) behind that
+  // message may then never complete, which does not show that the peer is dead: only the failure of
+  // our device's retries shows that, if their number is limited.
   const bool device_decides = completions_prove_ && device_gives_up() && !all_completed;
   if (silent > silence_allowed() && !device_decides) return Peer::kSilent;
   if (completions_prove_ && now >= next_look()) {
@@ -96,7 +97,8 @@ Liveness::Peer Liveness::watch(ae::TimePoint now, bool all_completed) noexcept {
 }
 
 // Returns the time of the next probe of the peer's device: first one keepalive interval before the
-// peer counts as dead, then once per interval. TimePoint::max() if the peer promised no keepalives.
+// peer counts as dead, then once per interval. On iWARP, where such a probe proves nothing, the
+// time at which a silent peer counts as dead. TimePoint::max() if the peer promised no keepalives.
 ae::TimePoint Liveness::next_look() const noexcept {
   if (promised_ == promised_.zero()) return ae::TimePoint::max();
   if (!completions_prove_) return heard_at_ + silence_allowed();

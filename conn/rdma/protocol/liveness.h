@@ -45,9 +45,9 @@ class Liveness {
       "the peer is heard, but its device confirms nothing of what is sent to it";
 
   Liveness(const Config& config, ae::TimePoint now) noexcept;
-  /// Sets Config::completions_prove and `retries`: the time for which our device repeats a request
-  /// that the peer's device does not answer, before the request fails. kForEver: the device may
-  /// never give up. Before the call this time is zero.
+  /// Sets two properties of our device: `completions_prove` as in Config, and `retries`, the time
+  /// for which our device repeats a request that the peer's device does not answer, before the
+  /// request fails. kForEver: the device may never give up. Before the call this time is zero.
   void set_device(bool completions_prove, std::chrono::milliseconds retries) noexcept {
     completions_prove_ = completions_prove;
     retries_ms_ = static_cast<std::uint32_t>(std::min(retries, kForEver).count());
@@ -56,7 +56,7 @@ class Liveness {
   void set_promise(ae::Duration interval) noexcept { promised_ = interval; }
 
   // --- signs that the peer is alive --------------------------------------------------------------
-  /// Call when the connection is established. Measures the peer's silence from `now`, unless a
+  /// Records that the connection is established. Measures the peer's silence from `now`, unless a
   /// message of the peer has arrived already.
   void on_open(ae::TimePoint now) noexcept {
     if (!heard_) heard_at_ = now;
@@ -69,7 +69,7 @@ class Liveness {
     asked_at_ = {};
   }
   bool heard() const noexcept { return heard_; }
-  /// Call when a request of ours has completed. Except on iWARP, the completion shows that the
+  /// Records that a request of ours has completed. Except on iWARP, the completion shows that the
   /// peer's device and the path to it work, whatever the peer's software does. (On iWARP it only
   /// shows that the request has left our device, and this call does nothing.)
   void on_confirmed(ae::TimePoint now) noexcept {
@@ -127,8 +127,8 @@ class Liveness {
   ae::TimePoint last_sign() const noexcept { return std::max(heard_at_, confirmed_at_); }
   ae::TimePoint next_look() const noexcept;
 
-  ae::Duration keepalive_;  // copy of Config::keepalive
-  // Interval at which the peer's hello promises keepalives; 0: it promises none.
+  ae::Duration keepalive_;  // interval at which we send keepalives; 0: we send none
+  // Interval at which the peer has promised to send keepalives; 0: it promised none.
   ae::Duration promised_{};
   ae::TimePoint keepalive_at_;
   // Start of the current silence of the peer's software: the time at which its last message
@@ -143,12 +143,13 @@ class Liveness {
   // confirmation by the peer's device; zero: all messages were completed.
   ae::TimePoint waits_since_{};
   std::uint32_t retries_ms_ = 0;
-  bool completions_prove_;     // copy of Config::completions_prove
+  bool completions_prove_;     // false on iWARP, where completions prove nothing
   Peer found_ = Peer::kAlive;  // the last result of tick() other than kAlive
   bool heard_ = false;
   bool keepalive_due_ = false, probe_due_ = false;
-  // True if a message of ours is not confirmed although the peer must have had a receive for it,
-  // because its software was heard long enough after that message. False if waits_since_ is zero.
+  // True if our device has not confirmed a message of ours although the peer must have had a
+  // receive for it: its software was heard long enough after that message. False if no message is
+  // unconfirmed (waits_since_ is zero).
   bool heard_in_vain_ = false;
 };
 

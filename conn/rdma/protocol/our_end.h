@@ -36,7 +36,8 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// The order of the states matters: may_have_message() and aborted() each compare with one of them.
+/// The order of the states matters: may_have_message() and aborted() each compare the state with
+/// one of them by >=.
 enum class OurEndState : std::uint8_t {
   kOpen,
   kEnded,
@@ -81,14 +82,15 @@ class OurEnd {
   bool finish_is_due() const noexcept {
     return state_ == State::kEndDue || state_ == State::kLeaveDue;
   }
-  /// Returns true if the message that is due must say that we read no more. May be called only if
-  /// finish_is_due().
+  /// Returns true if the due message that ends our stream must also say that we read no more. May
+  /// be called only if finish_is_due().
   bool says_leaves() const noexcept { return state_ == State::kLeaveDue; }
   bool abort_is_due() const noexcept { return state_ == State::kAbortDue; }
-  /// Returns true if a message that ends or aborts the stream is due; also true, without one, in
-  /// state kOver.
+  /// A cheap test: if it returns false, no message that ends or aborts the stream is due. (It also
+  /// returns true in state kOver, in which none is due.)
   bool may_have_message() const noexcept { return state_ >= State::kEndDue; }
-  /// Returns true if the message that finish(leaves) requires was posted.
+  /// Returns true if the message that ends our stream was posted: with `leaves`, the one that also
+  /// says that we read no more.
   bool finished(bool leaves) const noexcept {
     return state_ == State::kLeft || (state_ == State::kEnded && !leaves);
   }
@@ -104,18 +106,18 @@ class OurEnd {
     move(to);
     return true;
   }
-  /// Aborts the stream. `tells`: true if the peer understands kAborted, so that this message
-  /// becomes due. Only the first call has an effect.
+  /// Aborts the stream. `tells`: true if the peer understands the control message kAborted, which
+  /// then becomes due. Only the first call has an effect.
   void abort(bool tells) noexcept {
     if (!aborted()) move(tells ? State::kAbortDue : State::kOver);
   }
-  /// Records that the message that is due was posted.
+  /// Records that the message that ends or aborts the stream, which was due, has been posted.
   void on_posted() noexcept {
     assert(finish_is_due() || abort_is_due());
     move(abort_is_due() ? State::kOver : says_leaves() ? State::kLeft : State::kEnded);
   }
-  /// Call when the stream continues on another network path: its end must be announced there again.
-  /// The stream must not be aborted.
+  /// Forgets that the end of our stream was announced, because the stream continues on another
+  /// network path, where that must be repeated. The stream must not be aborted.
   void begin_path() noexcept {
     assert(!aborted());
     if (state_ != State::kOpen && !aborted()) move(State::kOpen);

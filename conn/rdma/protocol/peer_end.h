@@ -91,15 +91,16 @@ class PeerEnd {
   bool aborted() const noexcept { return aborted_; }
 
   // --- events that change the state --------------------------------------------------------------
-  /// Returns true if a message that ends the peer's stream changes the state; false if it repeats
-  /// an earlier message. `leaves`: the message is kFinished, not kShutDown.
+  /// Returns true if a message with which the peer ends its stream says something new; false if it
+  /// repeats an earlier message. `leaves`: the message is kFinished, not kShutDown.
   bool is_news(bool leaves) const noexcept {
     return takes_data() || (leaves && state_ == State::kEnded);
   }
   /// Records a message that ends the peer's stream. A repeated message changes nothing.
   void on_finished(bool leaves) noexcept {
     if (!is_news(leaves)) return;
-    // The message was still under way when the connection closed. Nothing can follow it.
+    // This message, which ends the peer's stream, was still under way when the connection closed.
+    // Nothing can follow it.
     if (closed()) return move(State::kGone);
     move(leaves ? State::kLeft : State::kEnded);
   }
@@ -112,8 +113,8 @@ class PeerEnd {
   void on_failed() noexcept {
     if (takes_data()) move(closed() ? State::kGone : State::kFailed);
   }
-  /// Call when the stream continues on another network path: data is accepted again after a
-  /// failure. The peer must not have closed.
+  /// Accepts data of the peer again after a failure, because the stream continues on another
+  /// network path. The peer must not have closed.
   void begin_path() noexcept {
     assert(!closed());
     if (state_ == State::kFailed) move(State::kOpen);

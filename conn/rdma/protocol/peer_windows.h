@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The receive windows of the peer that we may write into: the current one, and those that follow it
-// ("ahead"), in order. There are at most kMostAnnounced, so a peer cannot make us use more memory.
-// Memory for the windows ahead is allocated when the peer first announces one.
+// The receive windows of the peer, which are parts of its memory that we may write into: the
+// current one, and those that follow it ("ahead"), in order. There are at most kMostAnnounced, so a
+// peer cannot make us use more memory. Memory for the windows ahead is allocated when the peer
+// first announces one.
 
 #include <array>
 #include <cassert>
@@ -31,8 +32,8 @@ class PeerWindows {
   };
 
   PeerWindows() = default;
-  /// Begins with no window. `written`: number of bytes of the stream that were written earlier;
-  /// total() includes them.
+  /// Begins without a window of the peer. `written`: number of bytes of the stream that were
+  /// written before; total() includes them.
   explicit PeerWindows(std::uint64_t written) noexcept : before_(written) {}
   PeerWindows(const PeerWindows& other)
       : current_(other.current_),
@@ -81,7 +82,7 @@ class PeerWindows {
     ++ahead_;
     return nullptr;
   }
-  /// Frees the memory for windows ahead if there is no such window.
+  /// Frees the memory that describes the windows after the current one, if there is no such window.
   void trim() noexcept {
     if (ahead_ == 0) next_.reset();
   }
@@ -100,7 +101,8 @@ class PeerWindows {
     }
     return true;
   }
-  /// Does what use() does if `length` is less than left(), so that the window does not become full.
+  /// Records that `length` more bytes were written into the current window; `length` must be less
+  /// than left(), so that the window does not become full.
   void use_some(std::uint32_t length) noexcept {
     AECONN_HOT_ASSERT(length < left());
     used_ += length;
@@ -116,8 +118,8 @@ class PeerWindows {
 
   Window current_;
   std::uint32_t used_ = 0;
-  // The ahead_ windows after current_ are in the ring buffer *next_, the first of them at index
-  // head_.
+  // Ring buffer *next_ of the windows that follow current_: index of the first one, and their
+  // number.
   std::uint8_t head_ = 0, ahead_ = 0;
   std::uint64_t before_ = 0;  // number of bytes written into windows before current_
   std::unique_ptr<Ahead> next_;

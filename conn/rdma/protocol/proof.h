@@ -3,8 +3,8 @@
 // Counts the messages that we posted, and how many of them the peer has provably handled. Each
 // message (a control SEND or a WRITE_WITH_IMM) consumes one of the peer's posted receives. The peer
 // does not announce when it reposts receives; therefore every message without a proof counts as one
-// used receive. A peer that answers probes is probed before its receives run out; only one probe is
-// outstanding at a time.
+// used receive. A peer that answers probes (control messages) is probed before its receives run
+// out; only one probe is outstanding at a time.
 
 #include <algorithm>
 #include <cassert>
@@ -25,9 +25,9 @@ class Proof {
   /// confused with its answers to the client's probes.
   static constexpr std::uint16_t kServerProbe = 0x8000;
 
-  /// Starts with no message sent. `receives`: the number of receives that the peer is assumed to
-  /// keep posted until it announces another number. `completions_prove`: true if the completion of
-  /// a message proves that one of the peer's receives took it; false on iWARP.
+  /// Creates the counters, with no message sent. `receives`: the number of receives that the peer
+  /// is assumed to keep posted until it announces another number. `completions_prove`: true if the
+  /// completion of a message proves that one of the peer's receives took it; false on iWARP.
   Proof(Role role, std::uint32_t receives, bool completions_prove, ae::TimePoint now) noexcept
       : role_(role),
         completions_prove_(completions_prove),
@@ -35,8 +35,9 @@ class Proof {
         probe_at_(flow::probe_at(receives)),
         last_post_at_(now) {}
   void set_completions_prove(bool prove) noexcept { completions_prove_ = prove; }
-  /// Records what the peer's hello states. `receives`: the number of receives that the peer keeps
-  /// posted; no value if it announced none. `answers_probes`: true if the peer answers our probes.
+  /// Records what the peer has announced when the connection was set up. `receives`: the number of
+  /// receives that the peer keeps posted; no value if it announced none. `answers_probes`: true if
+  /// the peer answers our probes.
   void on_hello(std::optional<std::uint32_t> receives, bool answers_probes) noexcept {
     if (receives) receives_ = flow::counted(*receives);
     probe_at_ = flow::probe_at(receives_);
@@ -68,8 +69,8 @@ class Proof {
     if (can_probe() || completions_prove_ || !few_receives(0)) return std::nullopt;
     return last_post_at_ + flow::kPace;
   }
-  /// Returns true if the peer cannot be probed and the message after `planned` control messages may
-  /// find no free receive. The completion of that message must be requested, because the next
+  /// Returns true if the peer answers no probes and the message after `planned` control messages
+  /// might find no free receive. The completion of that message must be requested, because the next
   /// message waits for it.
   bool is_exceeded(std::uint32_t planned = 0) const noexcept {
     return few_receives(planned) && !can_probe();
@@ -80,8 +81,8 @@ class Proof {
     return unproven() < flow::last_keepalive_below(receives_);
   }
 
-  /// Returns true if few_receives() and probe_is_due() are false for the next message. (A probe is
-  /// due before the receives are few: flow::fits().)
+  /// Returns true if the peer has so many free receives that few_receives() and probe_is_due() are
+  /// false for the next message. (A probe is due before the receives are few: flow::fits().)
   bool has_plenty() const noexcept { return unproven() < probe_at_; }
 
   // --- counting messages -------------------------------------------------------------------------
@@ -89,9 +90,9 @@ class Proof {
     ++sent_;
     last_post_at_ = now;
   }
-  /// Call for each message that arrives from the peer. If the peer cannot be probed, its message
-  /// counts as a proof that it has handled all our messages, because it shows that the peer's
-  /// software is running.
+  /// Counts a message that arrives from the peer. If the peer cannot be probed, its message counts
+  /// as a proof that it has handled all our messages, because it shows that the peer's software is
+  /// running.
   void on_received() noexcept {
     ++received_;
     if (!can_probe()) prove(sent_);
@@ -100,10 +101,11 @@ class Proof {
   void on_completed(std::uint32_t count) noexcept { completed_ += count; }
   /// Records that the peer has handled the first `messages` messages that we sent.
   void prove(std::uint64_t messages) noexcept { proven_ = std::max(proven_, messages); }
-  /// Records that the message posted last filled the peer's current window to its last byte.
+  /// Records that the message posted last filled the peer's current receive window to its last
+  /// byte.
   void on_full() noexcept { sent_at_full_ = sent_; }
-  /// Records that the peer has seen that its window is full. It has thus handled all our messages
-  /// up to the one that filled the window.
+  /// Records that the peer has noticed that we filled its receive window. It has thus handled all
+  /// our messages up to the one that filled the window.
   void prove_full() noexcept { prove(sent_at_full_); }
 
   // --- sending probes and handling their answers -------------------------------------------------
@@ -142,7 +144,7 @@ class Proof {
   // `select` field of the last probe that we posted; 0 before the first probe.
   std::uint16_t select_ = 0;
   std::uint64_t receives_;  // number of receives that the peer is assumed to keep posted
-  std::uint64_t probe_at_;  // flow::probe_at(receives_)
+  std::uint64_t probe_at_;  // number of unproven messages at which a probe is due
   std::uint64_t sent_ = 0;  // number of messages that we posted
   // Number of our messages that the peer's software has provably handled.
   std::uint64_t proven_ = 0;
@@ -151,8 +153,8 @@ class Proof {
   std::uint64_t sent_at_full_ = 0;
   std::uint64_t received_ = 0;  // number of messages that arrived from the peer
   ae::TimePoint last_post_at_;
-  // Value that proven_ takes when the peer answers our last probe: the number of messages posted up
-  // to and including that probe.
+  // Number of messages posted up to and including our last probe, all of which the peer has handled
+  // when it answers that probe.
   std::uint64_t covers_ = 0;
 };
 

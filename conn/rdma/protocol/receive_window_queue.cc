@@ -89,7 +89,7 @@ void ReceiveWindowQueue::become(std::span<std::byte> unread) noexcept {
   *this = ReceiveWindowQueue{};
   before_ = all - unread.size();
   if (unread.empty()) return;
-  // Reuses the record of an existing window, so that no memory need be allocated.
+  // Reuses the list element of an existing window, so that no memory need be allocated.
   assert(!windows.empty());
   windows_.splice_after(windows_.before_begin(), windows, windows.before_begin());
   Window& window = windows_.front();
@@ -121,9 +121,9 @@ void ReceiveWindowQueue::announced(std::uint64_t message, ae::TimePoint now) noe
 
 void ReceiveWindowQueue::left() noexcept {
   assert(leaving() && line_.count() - unposted_ > leave_);
-  // The windows with indices full_ to leave_ - 1 are those that the peer has stopped writing into
-  // before they were full. Only the first of them can hold bytes, because the peer fills windows in
-  // order; the others become spare.
+  // The peer has stopped writing into the windows with indices full_ to leave_ - 1 before they were
+  // full. Only the first of them can hold bytes, because the peer fills windows in order; the
+  // others become spare (unused).
   while (leave_ > full_) {
     Window& window = line_.at(leave_ - 1u);
     if (window.read == window.filled) {
@@ -136,8 +136,9 @@ void ReceiveWindowQueue::left() noexcept {
   leave_ = kNotLeaving;
 }
 
-// Takes the window at index `place` out of the line. Its memory is kept: the window is spare
-// afterwards. Only memory that become() was given is forgotten.
+// Removes the window at index `place` from the line of windows in use. Its memory is kept as a
+// spare window for a later offer, unless that is the memory given to become(), which belongs to the
+// caller.
 void ReceiveWindowQueue::remove(std::size_t place) noexcept {
   Window& window = line_.at(place);
   before_ += window.filled;
@@ -179,7 +180,7 @@ void ReceiveWindowQueue::check() const {
   for (std::size_t i = 0; i < line_.count(); ++i) {
     const Window& window = line_.at(i);
     assert(window.in_line && (i < full_) == window.full());
-    // A full window that was read to its end is removed at once, so the line has no such window.
+    // A full window that was read to its end is removed from line_ at once, so there is none.
     assert(i >= full_ || window.read < window.filled);
     // The user reads windows in order, so only the first can be partly read.
     assert(i == 0 || window.read == 0);

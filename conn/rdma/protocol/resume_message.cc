@@ -12,8 +12,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// A message begins with "AECN", like a hello, but with another format version, so that no release
-// of this library mistakes it for a hello.
+// A resume message begins with "AECN", like a hello (private data of a first connection), but has
+// another format version, so that no release of this library mistakes it for a hello.
 constexpr std::uint32_t kResumeMagic = 0x4145434e;
 constexpr std::uint8_t kResumeVersion = 2;
 constexpr std::size_t kReleaseAt = 5, kFlagsAt = 8, kGenerationAt = 12, kReceivesAt = 16,
@@ -21,12 +21,12 @@ constexpr std::size_t kReleaseAt = 5, kFlagsAt = 8, kGenerationAt = 12, kReceive
                       kMacAt = 40;
 constexpr std::uint8_t kLowestMtuCode = 1, kHighestMtuCode = 5;
 
-// A byte that the MAC covers in front of the message but that is not sent. It makes the MACs of
-// requests and answers differ, so that neither can be used as the other.
+// A byte, not sent, that the message authentication code (MAC) covers in front of the message. It
+// makes the MACs of requests and answers differ, so that neither can be used as the other.
 enum class MacDomain : std::uint8_t { kRequest = 1, kAnswer = 2 };
 
-// Returns the MAC of the first 40 bytes of a message and of `more`: for a request, the requester's
-// address (BoundAddress); for an answer, the MAC of the request.
+// Returns the message authentication code (MAC) of the first 40 bytes of a message and of `more`:
+// for a request, the requester's address (BoundAddress); for an answer, the MAC of the request.
 SipHash mac_of(std::span<const std::byte> message, MacDomain domain, const SipKey& key,
                std::span<const std::byte> more) noexcept {
   const auto first = static_cast<std::byte>(domain);

@@ -19,8 +19,8 @@ using SipHash = std::array<std::byte, 16>;
 /// test vectors. `bytes` may have any length. Allocates no memory.
 SipHash siphash128(const SipKey& key, std::span<const std::byte> bytes) noexcept;
 
-/// Computes the same hash for data in several pieces, which are passed to add() in order. The
-/// object contains state derived from the key, so keep it as secret as the key.
+/// Computes the SipHash-2-4 (128 bits) of data in several pieces, which are passed to add() in
+/// order. The object contains state derived from the key, so keep it as secret as the key.
 class SipHasher {
  public:
   explicit SipHasher(const SipKey& key) noexcept;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The progress of one connection: its phase, and what rdma_cm knows of the connection. Both change
-// only by the steps that their tables allow (conn/rdma/protocol/phase.h and handshake.h).
+// The progress of one connection: its phase (such as open or closing), and what rdma_cm knows of
+// it. Both change only as their tables allow (conn/rdma/protocol/phase.h and handshake.h).
 
 #include <cassert>
 

@@ -13,7 +13,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// Converts a version such as "0.3.1" (AECONN_VERSION) into the three numbers that a hello carries.
+// Converts a version such as "0.3.1" (AECONN_VERSION) into the three numbers that are sent to the
+// peer at connection set-up.
 constexpr std::array<std::uint8_t, 3> release_of(std::string_view text) {
   std::array<std::uint8_t, 3> numbers{};
   std::size_t at = 0;
@@ -30,7 +31,8 @@ constexpr std::array<std::uint8_t, 3> release_of(std::string_view text) {
 constexpr std::array<std::uint8_t, 3> kOurRelease = release_of(AECONN_VERSION);
 
 StreamReceiver::Peer windows_of(const PeerFacts& peer, Role role) noexcept {
-  // A Valkey server needs windows that all have one length; a Valkey client accepts any lengths.
+  // A Valkey server needs receive windows that all have one length; a Valkey client accepts any
+  // lengths.
   if (!peer.is_aeconn()) return {.may_change = role == Role::kServer};
   return {.may_change = peer.said(Hello::kWindowMayChange),
           .marks = peer.said(Hello::kMarksWindows),
@@ -38,7 +40,8 @@ StreamReceiver::Peer windows_of(const PeerFacts& peer, Role role) noexcept {
               peer.said(Hello::kTakesAhead | Hello::kMarksWindows | Hello::kWindowMayChange)};
 }
 
-// Returns the Proof (count of handled messages) for a path on which nothing has been sent.
+// Returns the Proof (count of messages that the peer has handled) for a network path on which
+// nothing has been sent yet.
 Proof new_proof(const StreamConfig& config, ae::TimePoint now) noexcept {
   return {config.role, config.peer_receives, config.completions_prove, now};
 }
@@ -200,8 +203,8 @@ void Stream::on_feature(const ControlMessage& message, ae::TimePoint now) {
   if (outbound_.proof().on_answer(message.select)) return;
   if (!budget_.takes_probe(outbound_.proof().received(), config_.receives) && !spend_control(now))
     return;
-  // Only probes are answered. An unexpected answer looks like a probe except for kServerProbe; if
-  // it were answered, two peers might answer each other for ever.
+  // Only probes are answered. An answer that we did not expect differs from a probe only in the bit
+  // kServerProbe; if it were answered, two peers might answer each other for ever.
   const bool servers = (message.select & Proof::kServerProbe) != 0;
   const bool question = config_.role == Role::kServer ? !servers || !peer().is_aeconn()
                                                       : servers && peer().is_aeconn();
@@ -212,9 +215,9 @@ void Stream::on_feature(const ControlMessage& message, ae::TimePoint now) {
 
 // --- choosing control messages to send -----------------------------------------------------------
 
-// The order of the due messages: a mark, offers of windows, answers to probes, the end of our
-// stream, then a probe and a keepalive. `place` is the index of the wanted message among those that
-// were not passed yet.
+// Returns the control message at index `planned` of those that are due, in this order: a mark (of
+// our change to a new window), offers of windows, answers to probes, the end of our stream, a probe
+// and a keepalive. Inside, `place` is the number of due messages that must still be passed over.
 std::optional<ControlMessage> Stream::next_control(ae::TimePoint,
                                                    std::uint32_t planned) const noexcept {
   if (outbound_.stopped()) return std::nullopt;
@@ -238,8 +241,8 @@ std::optional<ControlMessage> Stream::next_control(ae::TimePoint,
   }
   const ReceiveWindowQueue& line = inbound_.line();
   for (std::size_t i = 0; i < line.unannounced(); ++i) {
-    // The peer already has a window, so this offer is not urgent. Like data, it waits for a proof
-    // that the peer has free receives.
+    // The peer already has a receive window of ours to write into, so this offer is not urgent.
+    // Like data, it waits for a proof that the peer has free receives.
     if (line.is_ahead(i) && proof.can_probe() && proof.few_receives(planned - place)) break;
     if (place-- != 0) continue;
     const WindowBuffer& window = line.to_announce(i);

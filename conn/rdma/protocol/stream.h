@@ -56,7 +56,8 @@ struct StreamConfig {
   std::uint32_t max_peer_window = 16u << 20;
   /// Number of receives that a peer is assumed to keep posted if it announces no number.
   std::uint32_t peer_receives = flow::kPlainReceives;
-  /// Number of our posted receives that our hello announces; 0: it announces none.
+  /// Number of our posted receives that is announced to the peer at connection set-up; 0: none is
+  /// announced.
   std::uint32_t receives = 0;
   /// True if the completion of a message proves that it has consumed one of the peer's receives;
   /// false on iWARP.
@@ -83,11 +84,12 @@ class Stream {
  public:
   Stream(const StreamConfig& config, ae::TimePoint now);
 
-  /// Records what the peer's hello states. Call it before any message of the peer is passed in.
+  /// Records what the peer states in its hello (private data of rdma_cm). Call it before any
+  /// message of the peer is passed in.
   void on_hello(const Hello& hello);
-  Hello hello() const;  ///< returns the hello to send to the peer
+  Hello hello() const;  ///< returns what to tell the peer about us at connection set-up
   /// Sets properties of the queue pair; call it before hello(). `ours`: number of our posted
-  /// receives that the hello announces. `completions_prove`: StreamConfig::completions_prove.
+  /// receives, to be announced to the peer. `completions_prove`: StreamConfig::completions_prove.
   /// `retries`: how long the device repeats a request (Liveness::set_device()).
   void on_queue_pair(std::uint32_t ours, bool completions_prove,
                      std::chrono::milliseconds retries) noexcept {
@@ -95,17 +97,17 @@ class Stream {
     outbound_.proof().set_completions_prove(completions_prove);
     liveness_.set_device(completions_prove, retries);
   }
-  /// Call if the stream can continue over another network path. A dead path is then reported by
-  /// Liveness::dead() only, and does not make the stream fail.
+  /// Records that the stream can continue over another network path. A dead path is then reported
+  /// by Liveness::dead() only, and does not make the stream fail.
   void set_resumes() noexcept { outbound_.set_resumes(); }
 
   /// Makes the stream use a new network path: windows, credits and keepalives begin anew. Call it
   /// after inbound().leave_windows() and before any input from the new path. `written`: number of
   /// bytes at the start of our stream that need not be sent again.
   void begin_path(std::uint64_t written, ae::TimePoint now);
-  /// Completes begin_path() once the peer's resume message has arrived: replaces the number
-  /// `written`, and records the hello in that message. Call it instead of on_hello(). Nothing may
-  /// have been written on the new path yet.
+  /// Completes the change to a new network path (begin_path()) when the peer's resume message has
+  /// arrived: replaces the number `written`, and records the hello (properties of the peer) in that
+  /// message. Call it instead of on_hello(). Nothing may have been written on the new path yet.
   void go_on(std::uint64_t written, Hello hello);
 
   // --- parts of the stream -----------------------------------------------------------------------
@@ -119,14 +121,15 @@ class Stream {
   const Liveness& liveness() const noexcept { return liveness_; }
 
   // --- input from the peer -----------------------------------------------------------------------
-  /// Call if there is no memory for the window that wanted_window() asked for. The stream continues
-  /// with the windows it has, and asks again after a second; if it has no window, it fails.
+  /// Reports that there is no memory for the receive window that StreamReceiver::wanted_window()
+  /// asked for. The stream continues with the windows it has, and asks again after a second; if it
+  /// has no window, it fails.
   void no_window(ae::TimePoint now);
-  /// Call when a WRITE_WITH_IMM of the peer has arrived; its bytes are in our receive window.
+  /// Handles a WRITE_WITH_IMM of the peer that has arrived; its bytes are in our receive window.
   /// `immediate`: the immediate value, in host byte order.
   void on_data(std::uint32_t immediate, ae::TimePoint now);
-  /// Fast path of on_data(), for data that is neither the first nor the last of its window. Returns
-  /// false and changes nothing for any other message: call on_data() then.
+  /// Handles data as on_data() does, but faster, if it is neither the first nor the last of its
+  /// window. Otherwise returns false and changes nothing: call on_data() then.
   bool take_straight(std::uint32_t immediate, ae::TimePoint now) noexcept {
     if (!peer_end_.takes_data() || !inbound_.take_straight(immediate, now)) return false;
     liveness_.on_heard(now);
@@ -134,10 +137,10 @@ class Stream {
     outbound_.proof().on_received();
     return true;
   }
-  /// Call when a SEND of the peer has arrived. `bytes`: the message, copied out of the receive
+  /// Handles a SEND of the peer that has arrived. `bytes`: the message, copied out of the receive
   /// buffer.
   void on_control(std::span<const std::byte> bytes, ae::TimePoint now);
-  /// Call when the peer has closed the connection. Received bytes stay readable, also those that
+  /// Records that the peer has closed the connection. Received bytes stay readable, also those that
   /// are still passed in by on_data() afterwards; nothing more is sent.
   void on_peer_closed() noexcept {
     peer_end_.on_closed();
@@ -148,9 +151,9 @@ class Stream {
   bool at_end() const noexcept { return peer_end_.input_over() && !inbound_.has_unread(); }
 
   // --- choosing what to send ---------------------------------------------------------------------
-  /// Returns true if `staged` bytes may be sent now as one message that does not fill the peer's
-  /// window, and nothing else is due: no control message and no probe. Then the caller may post
-  /// that message without a call of next_control().
+  /// Returns true if `staged` bytes (accepted from the user, not yet posted) may be sent now as one
+  /// message that does not fill the peer's window, and nothing else is due: no control message and
+  /// no probe. Then the caller may post that message without a call of next_control().
   bool takes_straight(std::uint32_t staged) const noexcept {
     return outbound_.takes_straight(staged) && inbound_.line().unannounced() == 0 &&
            answers_.empty() && liveness_.has_nothing_due();
@@ -161,19 +164,19 @@ class Stream {
     return outbound_.may_have_control() || inbound_.line().unannounced() != 0 ||
            !answers_.empty() || liveness_.keepalive_is_due();
   }
-  /// Returns the control message at index `planned` in the list of those that are due now; no value
-  /// if the list is shorter. The list stays the same until on_control_posted() is called or new
-  /// input arrives.
+  /// Returns the control message at index `planned` in the list of the messages that are due now;
+  /// no value if the list is shorter. The list stays the same until on_control_posted() is called
+  /// or new input arrives.
   std::optional<ControlMessage> next_control(ae::TimePoint now,
                                              std::uint32_t planned = 0) const noexcept;
   /// Records that `message`, the result of next_control(now), has been posted.
   void on_control_posted(const ControlMessage& message, ae::TimePoint now);
 
   // --- periodic checks ---------------------------------------------------------------------------
-  /// Call at the time next_tick(). Makes keepalives due, makes a probe due if the peer promised
-  /// keepalives and is silent, and lets spare windows be freed. Connections with the same keepalive
-  /// interval are due at the same times. `loop_was_stopped`: this call comes much later than
-  /// planned, so the peer's silence up to now proves nothing.
+  /// Call at the time next_tick(). Makes keepalives due, makes a probe (zero-length write) due if
+  /// the peer promised keepalives and is silent, and lets unused receive windows be freed.
+  /// Connections with the same keepalive interval are due at the same times. `loop_was_stopped`:
+  /// this call comes much later than planned, so the peer's silence up to now proves nothing.
   void tick(ae::TimePoint now, bool loop_was_stopped);
   ae::TimePoint next_tick() const noexcept;
   /// Call when the network path to the peer may have failed: makes a probe of the peer's device (a

@@ -8,7 +8,7 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
-// Time after which wanted_window() asks again, after there was no memory for a window.
+// Time after which memory for a receive window is requested again, if there was none.
 constexpr ae::Duration kTryAgain = std::chrono::seconds(1);
 
 }  // namespace
@@ -16,9 +16,9 @@ constexpr ae::Duration kTryAgain = std::chrono::seconds(1);
 StreamReceiver::StreamReceiver(const Config& config, const Peer& peer, ae::TimePoint now) noexcept
     : size_(config, peer, now) {}
 
-// Returns true if the peer's windows could be replaced by a single short one: they are several, or
-// longer than the initial length, all of them are empty, and the peer sends a mark when it changes
-// to a new window before the old one is full.
+// Returns true if the receive windows that the peer has could be replaced by a single short one:
+// they are several, or longer than the initial length, all of them are empty, and the peer sends a
+// mark when it changes to a new window before the old one is full.
 bool StreamReceiver::may_recall() const noexcept {
   return has_long_window() && !line_.leaving() && line_.unannounced() == 0 && !has_unread() &&
          size_.peer().may_change && size_.peer().marks;
@@ -29,8 +29,8 @@ bool StreamReceiver::may_recall() const noexcept {
 std::uint32_t StreamReceiver::wanted_window() const noexcept {
   if (ended_ || window_failed_ || released_) return 0;
   if (recall_ && may_recall()) return line_.has_spare() ? 0 : size_.length();
-  // Asks for a window of the current length even if there is a spare one of another length. That
-  // one is kept in case there is no memory for the new one.
+  // Asks for a receive window of the current length even if there is a spare (unused) one of
+  // another length. The spare one is kept in case there is no memory for the new one.
   return wants_another() && line_.held() <= size_.count() ? size_.length() : 0;
 }
 
@@ -56,8 +56,9 @@ WindowBuffer StreamReceiver::take_discarded() noexcept {
     drop_spare_ = false;
     return {};
   }
-  // While the peer has no window, spare windows are kept unless there are too many: one of them is
-  // offered if there is no memory for a window of the right length.
+  // While the peer has no receive window to write into, spare (unused) windows are kept unless
+  // there are too many: one of them is offered if there is no memory for a window of the right
+  // length.
   const bool too_many = line_.held() > size_.count() + 1;
   const bool room = line_.held() <= size_.count();
   if (line_.outstanding() == 0 && (room || window_failed_)) return {};
@@ -88,8 +89,8 @@ void StreamReceiver::offer_spares() noexcept {
   if (ended_ || released_) return;
   while (wants_another() && line_.add_spare(size_.length())) {
   }
-  // Spare windows of another length are offered only if there was no memory for one of the right
-  // length; otherwise wanted_window() asks for such memory.
+  // Spare (unused) windows of another length are offered to the peer only if there was no memory
+  // for one of the right length; otherwise wanted_window() asks for such memory.
   if (window_failed_ && line_.outstanding() == 0 && !line_.leaving()) (void)line_.add_spare(0);
 }
 
@@ -140,11 +141,12 @@ std::size_t StreamReceiver::read(std::byte* into, std::size_t size) {
 // --- periodic checks -----------------------------------------------------------------------------
 
 void StreamReceiver::tick(ae::TimePoint now) noexcept {
-  // Lets wanted_window() ask again for a window for which there was no memory.
+  // Lets wanted_window() ask again for a receive window for which there was no memory.
   if (window_failed_ && now >= window_failed_until_) window_failed_ = false;
   if (size_.tick(now)) {
     drop_spare_ = line_.has_spare() && line_.outstanding() != 0;
-    // size_.tick() has reset the wanted length, so a spare window may now have the right length.
+    // size_.tick() has reset the wanted length of windows, so a spare (unused) window may now have
+    // the right length.
     if (line_.outstanding() == 0) offer_spares();
   }
   if (now >= size_.recall_at(line_.outstanding() > 1)) recall_ = may_recall();
@@ -166,8 +168,8 @@ void StreamReceiver::check() const {
   size_.check();
   assert(line_.held() <= size_.most_held() || released_);
   assert(unread_bytes() <= size_.most_bytes());
-  // If the peer has no window, every spare window that may be offered must have been offered:
-  // otherwise the stream would stall for ever.
+  // If the peer has no window to write into, every spare (unused) window that may be offered must
+  // have been offered: otherwise the stream would stall for ever.
   if (!ended_ && !released_ && line_.outstanding() == 0 && line_.has_spare() && wants_another())
     assert(!line_.has_spare_of(size_.length()) && !window_failed_);
 #endif

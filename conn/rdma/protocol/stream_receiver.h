@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The receiving side of a stream. Decides how many receive windows the peer has and how long they
-// are, and gives the received bytes to the user. ReceiveWindowQueue keeps the windows in order.
+// The receiving side of a stream. Decides how many receive windows (memory to write into) the peer
+// has and how long they are, and gives the received bytes to the user. ReceiveWindowQueue keeps the
+// windows in order.
 //
 // At first one window is offered. When its last byte has arrived, another one is offered at once,
 // before the first is read, so that a peer need not wait for the reader unless the reader is more
-// than a window behind. A peer whose hello allows it is offered several windows at a time, once it
-// has reported that it had to wait for one.
+// than a window behind. A peer that supports it is offered several windows at a time, once it has
+// reported that it had to wait for one.
 //
-// Long windows that are idle are replaced by a short one, to save memory, if the peer's hello
-// allows it: the short window is offered although the long ones are not full, and the peer sends a
-// message (a mark) when it changes to the short one (docs/valkey-over-rdma.md, "Windows:
-// receiving").
+// Long windows that are idle are replaced by a short one, to save memory, if the peer supports it:
+// the short window is offered although the long ones are not full, and the peer sends a message (a
+// mark) when it changes to the short one (docs/valkey-over-rdma.md, "Windows: receiving").
 //
 // This class checks the values that the peer sends: a function that takes such a value returns a
 // text that says what is wrong with it, or null.
@@ -33,42 +33,44 @@ class StreamReceiver {
   using Peer = WindowSize::Peer;
   StreamReceiver(const Config& config, const Peer& peer, ae::TimePoint now) noexcept;
   void set_peer(const Peer& peer) noexcept { size_.set_peer(peer); }
-  /// Call when the stream has failed or the peer has closed: from now on no window is wanted or
-  /// offered.
+  /// Stops requesting memory for receive windows and offering windows to the peer, because the
+  /// stream has failed or the peer has closed.
   void end() noexcept { ended_ = true; }
 
   // --- adding and removing window memory ---------------------------------------------------------
-  /// Returns the length in bytes of the window that the stream needs now; 0: it needs none. The
-  /// caller then calls provide_window() with memory of exactly that length, or Stream::no_window()
-  /// if there is no memory; if it calls neither, the result stays the same. Call this after
-  /// Stream::on_data(), read() and Stream::tick(), each time after take_discarded().
+  /// Returns the length in bytes of the receive window that the stream needs now; 0: it needs none.
+  /// The caller then calls provide_window() with memory of exactly that length, or
+  /// Stream::no_window() if there is no memory; if it calls neither, the result stays the same.
+  /// Call this after Stream::on_data(), read() and Stream::tick(), each time after
+  /// take_discarded().
   std::uint32_t wanted_window() const noexcept;
-  /// Gives the stream memory for the window that wanted_window() asked for. Throws std::bad_alloc,
-  /// and then does not use the memory.
+  /// Gives the stream memory for the receive window that wanted_window() asked for. Throws
+  /// std::bad_alloc, and then does not use the memory.
   void provide_window(const WindowBuffer& buffer);
   /// Replaces the memory given to the last provide_window(). The message that announces this window
   /// must not have been posted yet.
   void replace_window(const WindowBuffer& buffer) { line_.replace_last(buffer); }
-  /// Call instead of provide_window() if there is no memory. Returns false if the stream has no
-  /// window at all, and must fail. Otherwise the stream continues with the windows it has, and
-  /// wanted_window() asks again after a second.
+  /// Reports that there is no memory for the receive window that wanted_window() asked for. Returns
+  /// false if the stream has no window at all, and must fail. Otherwise it continues with the
+  /// windows it has, and asks again after a second.
   [[nodiscard]] bool no_window(ae::TimePoint now);
-  /// Removes a spare window that the stream no longer needs, and returns its memory for the caller
-  /// to free. The `data` of the result is null if there is no such window. Call it until that is
-  /// so.
+  /// Removes a spare (unused) window that the stream no longer needs, and returns its memory for
+  /// the caller to free. The `data` of the result is null if there is no such window. Call it until
+  /// that is so.
   WindowBuffer take_discarded() noexcept;
-  /// Stops the use of all window memory, because the path or the connection has ended. Copies all
-  /// unread bytes to `into`, from where read() returns them; if `into` is null, they are lost.
-  /// `into` must have unread_bytes() bytes (at most WindowSize::most_bytes()) and stay valid. From
-  /// now on no window is wanted or offered.
+  /// Stops the use of all window memory, because the network path or the connection has ended.
+  /// Copies all unread bytes to `into`, from where read() returns them; if `into` is null, they are
+  /// lost. `into` must have unread_bytes() bytes (at most WindowSize::most_bytes()) and stay valid.
+  /// From now on no window is requested or offered to the peer.
   void leave_windows(std::byte* into) noexcept;
   /// Stops the use of all window memory like leave_windows(), but copies nothing. The only unread
   /// bytes may be those that an earlier leave_windows() has copied; they stay readable.
   void drop_windows() noexcept;
-  /// Returns true after leave_windows() or drop_windows(), until begin_again().
+  /// Returns true if the window memory must not be used: after leave_windows() or drop_windows(),
+  /// until begin_again().
   bool released() const noexcept { return released_; }
-  /// Wants and offers windows again after leave_windows(), because the stream continues on a new
-  /// network path.
+  /// Requests and offers receive windows again after leave_windows(), because the stream continues
+  /// on a new network path.
   void begin_again(const Peer& peer) noexcept;
 
   // --- announcing windows, and data that arrives: for Stream only --------------------------------
@@ -93,8 +95,8 @@ class StreamReceiver {
     if (line_.fill(length, now)) on_full(*current, now);
     return nullptr;
   }
-  /// Fast path of on_data(), for data that is neither the first nor the last of its window. Returns
-  /// false and changes nothing for any other immediate value.
+  /// Records data as on_data() does, but faster, if the data is neither the first nor the last of
+  /// its window. Otherwise returns false and changes nothing.
   bool take_straight(std::uint32_t immediate, ae::TimePoint now) noexcept {
     if (line_.take_some(immediate) == nullptr) return false;
     size_.on_data(now);
@@ -110,16 +112,17 @@ class StreamReceiver {
   // --- reading by the user -----------------------------------------------------------------------
   bool has_unread() const noexcept { return line_.windows().has_unread(); }
   std::uint64_t unread_bytes() const noexcept { return line_.windows().unread_bytes(); }
-  /// Returns how many unread bytes are in the memory that leave_windows() was given.
+  /// Returns how many of the bytes that leave_windows() has copied out of the windows are still
+  /// unread.
   std::uint64_t left_over() const noexcept { return line_.windows().left_over(); }
-  /// Returns true if the peer has no window to write into. If there are unread bytes, no more bytes
-  /// can then arrive until some are read.
+  /// Returns true if the peer has no receive window of ours to write into. If there are unread
+  /// bytes, no more bytes can then arrive until some are read.
   bool is_full() const noexcept { return line_.outstanding() == 0; }
   /// Copies up to `size` of the oldest unread bytes to `into`, or drops them if `into` is null.
   /// Returns how many; 0 if there are none.
   std::size_t read(std::byte* into, std::size_t size);
-  /// Fast path of read(), for bytes in a window that is not full: then no window is read to its
-  /// end. Otherwise reads nothing and returns 0.
+  /// Does what read() does, but faster, if the oldest unread bytes are in a window that is not
+  /// full, so that no window is read to its end. Otherwise reads nothing and returns 0.
   std::size_t read_straight(std::byte* into, std::size_t size) noexcept {
     return line_.read_some(into, size);
   }
@@ -141,10 +144,11 @@ class StreamReceiver {
   ae::TimePoint next_tick() const noexcept;
 
   // --- properties of the windows -----------------------------------------------------------------
-  /// Returns true if the peer has a window of ours to write into.
+  /// Returns true if the peer has a receive window of ours to write into, and none is still to be
+  /// announced.
   bool has_announced() const noexcept { return !is_full() && line_.unannounced() == 0; }
-  /// Returns true if the peer has several windows to write into, or one that is longer than the
-  /// initial length, so that tick() may replace them by a single short window.
+  /// Returns true if the peer has several receive windows of ours to write into, or one that is
+  /// longer than the initial length, so that tick() may replace them by a single short window.
   bool has_long_window() const noexcept {
     return line_.outstanding() > 1 || line_.longest_outstanding() > size_.first_length();
   }
@@ -155,9 +159,9 @@ class StreamReceiver {
   void check() const;
 
  private:
-  // Number of windows in use. Bytes that leave_windows() has copied count as the windows that would
-  // hold them. Otherwise a peer that loses its path again and again, while the user does not read,
-  // could make us store any number of bytes.
+  // Number of receive windows in use. Bytes that leave_windows() has copied out of windows count as
+  // the windows that would hold them. Otherwise a peer that loses its network path again and again,
+  // while the user does not read, could make us store any number of bytes.
   std::uint64_t in_line() const noexcept {
     const std::uint32_t left = line_.windows().left_over();
     return line_.windows().count() + (left != 0 ? (left - 1) / size_.length() : 0);
@@ -175,16 +179,17 @@ class StreamReceiver {
   bool ended_ = false;
   // True after leave_windows() or drop_windows(): the window memory must not be used any more.
   bool released_ = false;
-  // True if the peer had no window after it filled the last one, because the user had not read the
-  // full ones yet. More or longer windows would not have helped then.
+  // True if the peer had no receive window after it filled the last one, because the user had not
+  // read the full ones yet. More or longer windows would not have helped then.
   bool reader_late_ = false;
-  // True if tick() has decided to replace the peer's idle windows by one short window.
+  // True if the idle receive windows that the peer has are to be replaced by one short window
+  // (decided by tick()).
   bool recall_ = false;
   // True if there was no memory for a window: wanted_window() does not ask again until
   // window_failed_until_.
   bool window_failed_ = false;
-  // True if no window has become full for flow::kWindowsQuiet: take_discarded() then returns a
-  // spare window of any length, to save memory.
+  // True if no window has become full for flow::kWindowsQuiet: spare (unused) windows of any length
+  // are then freed, to save memory (take_discarded()).
   bool drop_spare_ = false;
   ReceiveWindowQueue line_;
   std::uint32_t window_changes_ = 0;

@@ -10,7 +10,7 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 void StreamSender::begin_path(std::uint64_t written, const Proof& proof) noexcept {
   // The end of our stream must be announced again, after the bytes that are sent again: the peer
-  // may not have received the message on the old path.
+  // might not have received the message on the old network path.
   end_.begin_path();
   proof_ = proof;
   peer_windows_ = PeerWindows(written);
@@ -80,8 +80,8 @@ void StreamSender::on_notice_posted(std::uint16_t select) noexcept {
 }
 
 bool StreamSender::take_earned(Offer offer) noexcept {
-  // A kMarked offer, or a kNext offer while the current window is not full, was sent before the
-  // peer saw that a window is full. So it is not the successor of a window that we filled.
+  // The peer sent a kMarked offer, or a kNext offer while the current window is not full, before it
+  // saw that a window is full. So the offered window is not the successor of one that we filled.
   const bool counts =
       offer == Offer::kAhead || (offer == Offer::kNext && peer_windows_.left() == 0);
   if (!counts || earned_ == 0) return false;
@@ -103,11 +103,12 @@ const char* StreamSender::on_offer(Offer offer, bool earned,
     case Offer::kMarked:
       mark_due_ = true;
       // The new window replaces windows that we have not filled. Their offers were already charged
-      // to the peer's budget, so that many further offers are not charged.
+      // to the peer's budget, so as many further offers of windows are not charged.
       const std::size_t replaced = peer_windows_.ahead() + (peer_windows_.left() != 0 ? 1 : 0);
       earned_ = static_cast<std::uint8_t>(std::min(earned_ + replaced, kMostAnnounced));
       peer_windows_.replace(window);
-      // The peer replaces its windows because they are idle: no other is expected soon.
+      // The peer replaces its windows because they are idle. It will hardly offer more of them
+      // soon, so the memory for further windows is freed.
       peer_windows_.trim();
       return nullptr;
   }

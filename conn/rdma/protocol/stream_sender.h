@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The sending side of a stream: how many bytes may be written now, and which messages of this side
-// are due. Bytes are written into the peer's current receive window, in order, until it is full;
-// then into the next window that the peer announced. If there is none, they wait.
+// The sending side of a stream: how many bytes may be written now, and which control messages are
+// due. Bytes are written into the peer's current receive window, in order, until it is full; then
+// into the next window that the peer announced. If there is none, they wait.
 //
 // Its parts: PeerWindows (the peer's receive windows), Proof (which of our messages the peer has
 // handled), OurEnd (how our stream ends). Class Stream checks what the peer sends, and then calls
@@ -24,7 +24,7 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 /// The reason for which bytes cannot be sent now.
 enum class Stall : std::uint8_t {
-  kNone,       ///< none of the following
+  kNone,       ///< bytes can be sent, or wait for something else
   kWindow,     ///< the peer's windows are full, and it has announced no other
   kReceives,   ///< the peer may have no free receive for one more message
   kSendQueue,  ///< our send queue has no free slot
@@ -32,15 +32,15 @@ enum class Stall : std::uint8_t {
 
 class StreamSender {
  public:
-  /// `proof`: must not have counted a message yet. `connection`: number of the connection that
-  /// static trace points report.
+  /// Creates the sending side of a stream. `proof`: must not have counted a message yet.
+  /// `connection`: number of the connection that static trace points report.
   StreamSender(const Proof& proof, std::uint64_t connection) noexcept
       : proof_(proof), connection_(connection) {}
   /// Sets the number of the connection that static trace points report.
   void set_connection(std::uint64_t id) noexcept { connection_ = id; }
   std::uint64_t connection() const noexcept { return connection_; }
 
-  /// Records what the peer's hello stated.
+  /// Records what the peer stated in its hello (private data of rdma_cm).
   void on_hello(const Hello& hello) noexcept {
     peer_.set(hello);
     proof_.on_hello(peer_.receives(), peer_.said(Hello::kAnswersProbes));
@@ -48,18 +48,18 @@ class StreamSender {
   /// Records that the stream can continue over another network path.
   void set_resumes() noexcept { resumes_ = true; }
   bool resumes() const noexcept { return resumes_; }
-  /// Makes this side use a new network path. Forgets the peer's windows and receives of the old
-  /// one. `written`: number of bytes at the start of our stream that need not be sent again.
+  /// Makes the sending side use a new network path. Forgets the peer's windows and receives of the
+  /// old path. `written`: number of bytes at the start of our stream that need not be sent again.
   /// `proof`: a new object that has counted no message. Our stream must not be aborted.
   void begin_path(std::uint64_t written, const Proof& proof) noexcept;
-  /// Replaces the number `written` that begin_path() was given. Nothing may have been written on
-  /// this path yet.
+  /// Replaces the argument `written` of begin_path(): number of bytes at the start of our stream
+  /// that need not be sent again. Nothing may have been written on this network path yet.
   void set_written(std::uint64_t written) noexcept { peer_windows_ = PeerWindows(written); }
-  /// Call when the stream has failed or the peer has closed: sends nothing more on this path.
+  /// Stops sending on this network path, because the stream has failed or the peer has closed.
   void stop() noexcept { stopped_ = true; }
   bool stopped() const noexcept { return stopped_; }
 
-  // --- parts of this side ------------------------------------------------------------------------
+  // --- parts of the sending side -----------------------------------------------------------------
   const PeerFacts& peer() const noexcept { return peer_; }
   const PeerWindows& peer_windows() const noexcept { return peer_windows_; }
   Proof& proof() noexcept { return proof_; }
@@ -67,9 +67,9 @@ class StreamSender {
   const OurEnd& end() const noexcept { return end_; }
 
   // --- how much data may be sent -----------------------------------------------------------------
-  /// Returns how many of `staged` bytes may be sent now as one message. `planned`: number of
-  /// control messages that will be posted just before it, each of which consumes a receive of the
-  /// peer.
+  /// Returns how many of `staged` bytes (accepted from the user, not yet posted) may be sent now as
+  /// one message. `planned`: number of control messages that will be posted just before it, each of
+  /// which consumes a receive of the peer.
   std::uint32_t sendable(std::size_t staged, ae::TimePoint now,
                          std::uint32_t planned = 0) const noexcept;
   /// Returns the immediate value, in host byte order, for a WRITE_WITH_IMM of `length` bytes.
@@ -79,23 +79,25 @@ class StreamSender {
   /// Records that one message of `length` bytes was posted: one or more RDMA writes, the last of
   /// them a WRITE_WITH_IMM.
   void on_write_posted(std::uint32_t length, ae::TimePoint now) noexcept;
-  /// Returns true if `staged` bytes may be sent now as one message that does not fill the peer's
-  /// window, and neither a mark nor a probe is due.
+  /// Returns true if `staged` bytes (not yet posted) may be sent now as one message that does not
+  /// fill the peer's window, and neither a mark (of a change to a new window) nor a probe is due.
   bool takes_straight(std::uint32_t staged) const noexcept {
-    // Joined with | where that saves a branch.
+    // Operands are joined with | instead of || where that saves a branch.
     return peer_windows_.left() > staged && !(stopped_ | mark_due_ | end_.aborted()) &&
            proof_.has_plenty();
   }
-  /// Fast path of on_write_posted(), for a message that Stream::takes_straight() allowed.
+  /// Does what on_write_posted() does, but faster; only for a message that Stream::takes_straight()
+  /// allowed.
   void on_straight_posted(std::uint32_t length, ae::TimePoint now) noexcept {
     proof_.on_posted(now);
     waited_ = false;
     peer_windows_.use_some(length);
   }
-  /// Call when staged bytes (accepted from the user, not yet posted) could not be sent. If they
+  /// Records that staged bytes (accepted from the user, not yet posted) could not be sent. If they
   /// wait for a window of the peer, the next write reports that to the peer (kWaited).
   void on_staged_left() noexcept;
-  /// Returns kWindow or kReceives if staged bytes must wait for that, otherwise kNone.
+  /// Returns what bytes that are accepted from the user must wait for now: kWindow, kReceives, or
+  /// kNone if they need not wait.
   Stall waits_for(ae::TimePoint now) const noexcept;
   /// Returns the time at which sending `staged` bytes must be tried again even if nothing arrives;
   /// no value if that is not needed. It is needed if the peer cannot prove that it has free
@@ -116,13 +118,13 @@ class StreamSender {
   /// Returns true if we must send a mark (kWindowMark): the peer has replaced a window that was not
   /// full, and from this message on our data goes into the new window.
   bool mark_is_due() const noexcept { return mark_due_; }
-  /// A cheap test: if it returns false, no control message of this side is due: no mark, no end of
-  /// the stream and no probe.
+  /// A cheap test: if it returns false, the sending side has no due control message: no mark
+  /// (change to a new window), no end of the stream and no probe.
   bool may_have_control() const noexcept {
     return mark_due_ || end_.may_have_message() || proof_.probe_is_due(0);
   }
-  /// Records that a mark, or a message that ends or aborts our stream, was posted. `select`: the
-  /// field of that name in the message.
+  /// Records that a mark (of our change to a new window), or a message that ends or aborts our
+  /// stream, was posted. `select`: the field of that name in the message.
   void on_notice_posted(std::uint16_t select) noexcept;
 
   /// How a window that the peer offers relates to the windows that it has offered before.
@@ -140,10 +142,11 @@ class StreamSender {
   /// text that says why the window cannot be added.
   [[nodiscard]] const char* on_offer(Offer offer, bool earned,
                                      const PeerWindows::Window& window) noexcept;
-  /// Frees the memory for windows ahead (PeerWindows) if there is no such window.
+  /// Frees the memory that describes receive windows of the peer after the current one, if there is
+  /// no such window.
   void trim() noexcept { peer_windows_.trim(); }
 
-  /// Asserts the invariants of this side and its parts.
+  /// Asserts the invariants of the sending side of the stream and of its parts.
   void check() const;
 
  private:

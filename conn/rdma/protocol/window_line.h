@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Receive windows in the order in which the peer fills them and the user reads them. The first
-// window is the oldest one; only this one can be partly read. The line stores pointers: the caller
-// owns the records, which must not move while they are in the line.
+// Receive windows (memory that the peer writes into) in the order in which the peer fills them and
+// the user reads them. The first window is the oldest one; only this one can be partly read. The
+// line stores pointers: the caller owns the records, which must not move while they are in the
+// line.
 
 #include <algorithm>
 #include <array>
@@ -19,12 +20,12 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class WindowLine {
  public:
-  /// The greatest number of windows in a line.
+  /// The greatest number of receive windows that a WindowLine can contain.
   static constexpr std::size_t kSlots = 8;
 
   // --- windows in the line -----------------------------------------------------------------------
   std::size_t count() const noexcept { return count_; }
-  /// Returns the window at index `place`: 0 is the first, count() - 1 the last.
+  /// Returns the receive window at index `place`: 0 is the first, count() - 1 the last.
   WindowRecord& at(std::size_t place) noexcept { return *windows_[place]; }
   const WindowRecord& at(std::size_t place) const noexcept { return *windows_[place]; }
   /// Adds a window as the last one. The line must have fewer than kSlots windows.

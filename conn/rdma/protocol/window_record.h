@@ -11,18 +11,18 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-/// Memory that the peer may write into once it is offered. The stream uses it from provide_window()
-/// until take_discarded() returns it or leave_windows() is called. The peer may claim to have
-/// written bytes that it never wrote, so the memory must be filled with zeros when it is provided:
-/// it must never contain bytes of another connection.
+/// Memory that the peer may write into once it is offered. The stream uses it from
+/// StreamReceiver::provide_window() until take_discarded() returns it or leave_windows() is called.
+/// The peer may claim to have written bytes that it never wrote, so the memory must be filled with
+/// zeros when it is provided: it must never contain bytes of another connection.
 struct WindowBuffer {
   std::byte* data = nullptr;
   std::uint32_t length = 0;
   std::uint32_t key = 0;  ///< the rkey with which the peer may write into the memory
   /// Start of the memory as a remote address, for the peer's RDMA writes.
   std::uint64_t address = 0;
-  /// For the caller, who can find the owner of the memory by it when the memory is returned; not
-  /// used by the stream.
+  /// Set by the caller, to find the owner of the memory when it is returned; not used by the
+  /// stream.
   void* owner = nullptr;
   explicit operator bool() const noexcept { return data != nullptr; }
 };

@@ -47,8 +47,8 @@ void WindowSize::on_full(const ReceiveWindowQueue::Window& window, bool leaving,
 // Makes the next windows longer. Called when the window that became full last was too short.
 void WindowSize::grow() noexcept {
   if (!peer_.may_change) return;
-  // The next window is twice as long as the last full one, or as long as useful_ if that is longer;
-  // at most max_window.
+  // The next window is twice as long as the last full one, or as long as the longest one that
+  // proved too short (useful_) if that is more; at most max_window.
   const std::uint64_t next = std::max<std::uint64_t>(2 * std::uint64_t{last_length_}, useful_);
   desired_ = std::max(
       desired_, static_cast<std::uint32_t>(std::min<std::uint64_t>(next, config_.max_window)));
@@ -66,8 +66,8 @@ bool WindowSize::was_idle(std::uint32_t length, ae::TimePoint now) const noexcep
   return since.count() > each * (length + last_length_ / 32.0);
 }
 
-// Longer windows would have helped the peer that waited; if they have the greatest length already,
-// more windows would have.
+// The peer had to wait for a receive window. Makes the next windows longer or, if they already have
+// the greatest length, makes their number larger.
 bool WindowSize::on_peer_waited(std::uint32_t length, ae::TimePoint announced_at,
                                 ae::TimePoint now) noexcept {
   // If this window was announced before the number of windows last grew, the wait says nothing
@@ -87,7 +87,8 @@ bool WindowSize::on_peer_waited(std::uint32_t length, ae::TimePoint announced_at
 bool WindowSize::tick(ae::TimePoint now) noexcept {
   if (now - last_full_at_ < flow::kWindowsQuiet) return false;
   if (peer_.may_change) desired_ = config_.window;
-  // The next burst of data starts with fewer windows than this one had, because it may need fewer.
+  // In the next burst of data the number of windows grows from 1 to one less than in this burst,
+  // because that may suffice.
   if (wanted_ > 1) wanted_next_ = std::max(std::exchange(wanted_, 1u) - 1, 2u);
   return true;
 }

@@ -16,8 +16,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 namespace flow {
-/// If no data arrives for kWindowsQuiet, several windows are replaced by one short window; if none
-/// arrives for kLongWindowQuiet, a single long window is replaced by a short one, too.
+/// If the peer has several receive windows and no data arrives for kWindowsQuiet, they are replaced
+/// by one short window. A single long window is replaced by a short one after kLongWindowQuiet.
 inline constexpr ae::Duration kWindowsQuiet = std::chrono::seconds(1);
 inline constexpr ae::Duration kLongWindowQuiet = std::chrono::seconds(10);
 }  // namespace flow
@@ -27,7 +27,7 @@ class WindowSize {
   struct Config {  ///< values of the members of StreamConfig that have the same names
     std::uint32_t window = 0, max_window = 0, max_windows = 0;
   };
-  /// What the peer supports; from its hello, if it sent one.
+  /// What the peer supports, as it stated when the connection was set up.
   struct Peer {
     /// True if the receive windows that we offer to this peer may have different lengths.
     bool may_change = false;
@@ -57,10 +57,11 @@ class WindowSize {
 
   void on_data(ae::TimePoint now) noexcept { last_data_at_ = now; }
   /// Records that `window` has become full. `leaving`: the peer was asked to change to a short
-  /// window, so this must not make the next windows longer.
+  /// window, so the next windows must not become longer because of this one.
   void on_full(const ReceiveWindowQueue::Window& window, bool leaving, ae::TimePoint now) noexcept;
-  /// Call when the first `length` bytes of a window have arrived, if the peer reports that it had
-  /// to wait for this window and our reader was not the reason. Returns true if the peer should now
+  /// Makes the next windows longer, or more numerous, if that would have helped a peer that reports
+  /// that it had to wait for this window. Call it when the first `length` bytes of the window have
+  /// arrived, unless our reader was the reason for the wait. Returns true if the peer should now
   /// have more windows than before. `announced_at`: time at which the window was announced.
   bool on_peer_waited(std::uint32_t length, ae::TimePoint announced_at, ae::TimePoint now) noexcept;
   /// Returns true if no window has become full for kWindowsQuiet. It then also resets length() and
@@ -89,9 +90,9 @@ class WindowSize {
   std::uint32_t last_length_ = 0, last_rest_ = 0;
   // Number of receive windows that the peer should be able to write into.
   std::uint32_t wanted_ = 1;
-  // Value that wanted_ takes when it first grows from 1 in a burst of data.
+  // Number of windows to which wanted_ first grows from 1 in a burst of data.
   std::uint32_t wanted_next_ = 2;
-  ae::TimePoint more_since_{};  // time at which wanted_ last grew; zero: never
+  ae::TimePoint more_since_{};  // time of the last increase of wanted_; zero: never
   ae::Duration last_rest_took_{};
   ae::TimePoint last_full_at_, last_data_at_;
 };

@@ -8,22 +8,24 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// A hello begins with the four bytes "AECN" (kMagic), followed by the version of its format.
+// A hello (private data of rdma_cm with which an aeconn peer describes itself) begins with the four
+// bytes "AECN" (kMagic), followed by the version of its format.
 constexpr std::uint32_t kMagic = 0x4145434e;
 constexpr std::uint8_t kVersion = 1;
-// Ends, in bytes, of a hello of the first releases, and of the field for the number of receives,
-// which later releases added. The field for the MTU was added after that.
+// Sizes in bytes of the shorter hello messages of earlier releases: of the first one, and of one
+// that ends after the number of receives, which was added next. The MTU was added after that.
 constexpr std::size_t kFirstHelloSize = 16, kReceivesEnd = 20;
 constexpr std::uint8_t kLeastMtu = 1, kMostMtu = 5;
-// Offsets of the members that a hello with kResumes has after its first 24 bytes.
+// Offsets in bytes of those members of an encoded hello (class Hello) that follow its first 24
+// bytes if it has the flag kResumes.
 constexpr std::size_t kResumeAt = 24, kSessionAt = 28, kKeyAt = 36;
 
 std::size_t size_with_resume(HelloKind kind) {
   return kind == HelloKind::kRequest ? Hello::kRequestSize : Hello::kAnswerSize;
 }
 
-// Reads the members of a hello with the flag kResumes, or clears the flag if these members are
-// missing or zero.
+// Reads those members of an encoded hello that are present if it has the flag kResumes. Clears the
+// flag if they are missing or zero.
 void take_resume(Hello& hello, std::span<const std::byte> bytes, HelloKind kind) {
   if ((hello.flags & Hello::kResumes) != 0 && bytes.size() >= size_with_resume(kind)) {
     hello.resume_ms = get<std::uint32_t>(bytes.subspan(kResumeAt));

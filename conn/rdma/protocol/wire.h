@@ -35,27 +35,28 @@ enum class Opcode : std::uint16_t {
 
 /// Value of `select` in a RegisterXferMemory that replaces a receive window before that window is
 /// full, and in the SetClientFeature with which the peer answers: the data after the answer goes
-/// into the new window. Sent only between peers whose hellos have Hello::kMarksWindows.
+/// into the new window. Sent only between peers that have announced Hello::kMarksWindows.
 inline constexpr std::uint16_t kWindowMark = 0x4157;
 /// Value of `select` in a RegisterXferMemory that announces an additional receive window while
-/// earlier windows are not full yet. The peer fills it after those. Sent only to peers whose hellos
-/// have Hello::kTakesAhead.
+/// earlier windows are not full yet. The peer fills it after those. Sent only to peers that have
+/// announced Hello::kTakesAhead.
 inline constexpr std::uint16_t kWindowAhead = 0x4158;
 /// Value of `select` in a SetClientFeature that tells the peer that the sender aborts its stream:
-/// the disconnect that follows is not a clean end of stream. Sent only to peers whose hellos have
+/// the disconnect that follows is not a clean end of stream. Sent only to peers that have announced
 /// Hello::kHearsAborts.
 inline constexpr std::uint16_t kAborted = 0x4159;
 /// Value of `select` in a SetClientFeature that tells the peer that the sender's stream ends here;
 /// `features` is the total number of bytes in that stream. Between peers that can resume it also
-/// says that the sender reads no more. Sent only to peers whose hellos have Hello::kFinishes.
+/// says that the sender reads no more. Sent only to peers that have announced Hello::kFinishes.
 inline constexpr std::uint16_t kFinished = 0x415A;
-/// Like kFinished, but the sender continues to read, and sends kFinished when it closes. Sent only
-/// between peers that can resume (Hello::kResumes): they must know whether a disconnect was caused
-/// by close() or by the loss of a network path.
+/// Value of `select` in a SetClientFeature that tells the peer that the sender's stream ends here,
+/// but that the sender continues to read; it sends kFinished when it closes. Sent only between
+/// peers that can resume (Hello::kResumes): they must know whether a disconnect was caused by
+/// close() or by the loss of a network path.
 inline constexpr std::uint16_t kShutDown = 0x415B;
 /// Flag in the immediate value of an RDMA write, whose other bits are the number of bytes written.
 /// It means that the sender had to wait for a receive window before it could write these bytes, so
-/// that more windows may help. Sent only to peers whose hellos have Hello::kTakesAhead.
+/// that more windows may help. Sent only to peers that have announced Hello::kTakesAhead.
 inline constexpr std::uint32_t kWaited = 0x80000000;
 
 struct ControlMessage {
@@ -80,13 +81,13 @@ ControlBytes encode(const ControlMessage& message);
 /// unknown. Reserved bytes are ignored.
 std::optional<ControlMessage> decode(std::span<const std::byte> bytes);
 
-/// What a server gives a client so that the client can resume the session over another network
-/// path.
+/// What a server gives a client so that the client can resume the session (the connection) over
+/// another network path.
 struct Grant {
   /// Random number, unique among the sessions of the server; 0: no grant.
   std::uint64_t session = 0;
   /// Secret key that proves that a resume request comes from the client of the session. Whoever
-  /// learns this key can take the session over, unless the protocol above adds another secret
+  /// learns this key can take the session over, unless TLS over this connection adds another secret
   /// (Session::take_secret()).
   SipKey key{};
 
@@ -99,34 +100,38 @@ enum class HelloKind : std::uint8_t { kRequest, kAnswer };
 /// What an aeconn peer states about itself when a connection is set up. A hello is optional: with a
 /// peer that sends none, the plain Valkey protocol is used.
 struct Hello {
-  /// Encoded sizes in bytes: of a hello without the flag kResumes, and, with that flag, of the
-  /// hello in a request and of the hello in an answer.
+  /// Encoded sizes in bytes of a hello: without the flag kResumes; with that flag, in a connection
+  /// request; with that flag, in an answer.
   static constexpr std::size_t kSize = 24, kRequestSize = 28, kAnswerSize = 52;
-  /// The hello's sender accepts offers of receive windows that differ in length from earlier ones.
+  /// Flag in a hello: its sender accepts offers of receive windows that differ in length from
+  /// earlier ones.
   static constexpr std::uint32_t kWindowMayChange = 1;
-  /// The hello's sender answers GetServerFeature messages, also when it is the client.
+  /// Flag in a hello: its sender answers GetServerFeature messages, also when it is the client.
   static constexpr std::uint32_t kAnswersProbes = 2;
-  /// The hello's sender sends a keepalive every `keepalive_ms` milliseconds; after a longer
-  /// silence, the receiver of the hello probes the sender's device.
+  /// Flag in a hello: its sender sends a keepalive every `keepalive_ms` milliseconds; after a
+  /// longer silence, the receiver of the hello probes the sender's device.
   static constexpr std::uint32_t kSendsKeepalives = 4;
-  /// The member `receives` of this hello is valid.
+  /// Flag in a hello: its member `receives` is valid.
   static constexpr std::uint32_t kTellsReceives = 8;
-  /// If the hello's sender is offered a receive window that replaces one that is not full, it sends
-  /// a message (kWindowMark) at the point of its stream from which it writes into the new window.
+  /// Flag in a hello: if its sender is offered a receive window that replaces one that is not full,
+  /// it sends a message (kWindowMark) at the point of its stream from which it writes into the new
+  /// window.
   static constexpr std::uint32_t kMarksWindows = 16;
-  /// The hello's sender accepts several receive windows at a time (kWindowAhead), and reports that
-  /// it had to wait for a window (kWaited).
+  /// Flag in a hello: its sender accepts several receive windows at a time (kWindowAhead), and
+  /// reports that it had to wait for a window (kWaited).
   static constexpr std::uint32_t kTakesAhead = 32;
-  static constexpr std::uint32_t kTellsMtu = 64;      ///< the member `mtu` of this hello is valid
-  static constexpr std::uint32_t kHearsAborts = 128;  ///< the hello's sender understands kAborted
-  /// The hello's sender understands kFinished. Its peer can thus distinguish the end of a stream
-  /// from a lost connection, and half-close works.
+  static constexpr std::uint32_t kTellsMtu = 64;      ///< flag: the member `mtu` is valid
+  static constexpr std::uint32_t kHearsAborts = 128;  ///< flag: the sender understands kAborted
+  /// Flag in a hello: its sender understands kFinished. The peer can thus distinguish the end of a
+  /// stream from a lost connection, and half-close works.
   static constexpr std::uint32_t kFinishes = 256;
-  /// In a request: asks the server to keep the session if its network path is lost. In an answer:
-  /// the server agrees. The member `resume_ms` and, in an answer, the member `grant` are valid.
+  /// Flag in the hello of a request: asks the server to keep the session if its network path is
+  /// lost. In that of an answer: the server agrees. The member `resume_ms` and, in an answer, the
+  /// member `grant` are valid.
   static constexpr std::uint32_t kResumes = 512;
-  /// In an answer: a client that closes while it has no network path may ask the server to forget
-  /// the session (ResumeReason::kForget). Answers to resume requests carry this flag, too.
+  /// Flag in the hello of an answer: a client that closes while it has no network path may ask the
+  /// server to forget the session (ResumeReason::kForget). Answers to resume requests carry this
+  /// flag, too.
   static constexpr std::uint32_t kForgets = 1024;
   std::uint32_t flags = 0;
   std::uint32_t keepalive_ms = 0;
@@ -150,7 +155,7 @@ struct Hello {
 /// An encoded hello: the bytes to be sent.
 class HelloBytes {
  public:
-  /// `size` zeros; `size` is at most Hello::kAnswerSize
+  /// Creates `size` zero bytes; `size` is at most Hello::kAnswerSize.
   explicit HelloBytes(std::size_t size) noexcept : size_(size) {}
   const std::byte* data() const noexcept { return bytes_.data(); }
   std::byte* data() noexcept { return bytes_.data(); }
@@ -166,8 +171,8 @@ class HelloBytes {
   std::size_t size_;
 };
 
-/// Encodes a hello. Without the flag kResumes, `resume_ms` and `grant` are not encoded, and `kind`
-/// has no effect.
+/// Encodes a hello as it is sent. Without the flag kResumes, `resume_ms` and `grant` are not
+/// encoded, and `kind` has no effect.
 HelloBytes encode(const Hello& hello, HelloKind kind);
 /// Decodes a hello from the private data of an rdma_cm event. Returns no value unless the bytes
 /// begin with a hello. Trailing bytes are ignored, because rdma_cm pads the data. The flag kResumes
