@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Returns the current time. For code in which the time of the loop's iteration (LoopState::now())
-// may be too old.
+// clock_now(): returns the current time, for code in which the time of the loop's iteration
+// (LoopState::now()) may be too old.
 
 #include <chrono>
 

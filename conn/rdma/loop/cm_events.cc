@@ -6,7 +6,7 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// The largest number of events that one call of take() processes.
+// The largest number of rdma_cm events that one call of CmEvents::take() processes.
 constexpr int kBudget = 64;
 
 }  // namespace
@@ -30,8 +30,9 @@ void CmEvents::handle(const CmEvent& event) {
   if (owner->context != nullptr) {
     static_cast<CmUser*>(owner->context)->on_cm_event(event);
   } else {
-    // The id has no owner. Either it is a connection request that a paused listener has queued, and
-    // its sender or its device is gone; or its connection has ended while it was connecting.
+    // The rdma_cm id of this event has no owner object. Either it is a connection request that a
+    // paused listener has queued, and its sender or its device is gone; or its connection has ended
+    // while it was connecting.
     listeners_.drop_request(owner);
     devices_.on_event_of_nobody(event);
   }

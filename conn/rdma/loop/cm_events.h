@@ -2,7 +2,7 @@
 #pragma once
 // Takes the events from a loop's rdma_cm channel and passes each to the owner of its id. An event
 // of an id without an owner is passed to the listeners, which may have queued the id as a
-// connection request, and to the devices, which keep ids that cannot be destroyed yet.
+// connection request, and to class Devices, which keeps ids that cannot be destroyed yet.
 
 #include <cstdint>
 
@@ -24,10 +24,10 @@ class CmEvents {
         listeners_(listeners),
         iteration_(iteration),
         taken_(taken) {}
-  /// Takes up to 64 events. With Most::kShare, stops earlier when the iteration's time for such
-  /// work (IterationBudget) is used up.
+  /// Takes up to 64 rdma_cm events and handles them. With Most::kShare, stops earlier when the
+  /// iteration's time for such work (IterationBudget) is used up.
   void take(IterationBudget::Most most);
-  /// Takes all pending events of the loop's rdma_cm channel.
+  /// Takes all pending events of the loop's rdma_cm channel and handles them.
   void drain();
 
  private:

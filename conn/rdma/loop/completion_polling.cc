@@ -28,8 +28,10 @@ std::size_t CompletionPolling::poll(std::size_t budget, bool* more) {
   return total;
 }
 
-// This function is reentrant, because the owner of a queue pair may drain this queue while it
-// handles a completion. Completions that were polled but not dispatched yet are processed first.
+// Takes completions from the queue and passes them to their owners, until about `budget` are taken
+// or the queue is empty; returns their number. Reentrant, because the owner of a queue pair may
+// drain this queue while it handles a completion: completions that were polled before are then
+// passed on first.
 std::size_t CompletionPolling::take(CompletionQueue& queue, std::size_t budget) {
   std::size_t total = 0;
   for (bool more = true; more && total < budget && has_polled(queue);) {
@@ -44,7 +46,8 @@ std::size_t CompletionPolling::take(CompletionQueue& queue, std::size_t budget) 
         if (QueuePairUser* user = users_.find(qp_number)) user->on_no_memory();
       }
     }
-    // Receives are posted again before handlers run, because the peers' next messages need them.
+    // Used receives are posted again before handlers of the user run, because the peers' next
+    // messages need them.
     if (ReceiveQueue* receives = domains_.shared_receives()) {
       const std::size_t batch =
           std::min<std::size_t>(flow::kSharedBatch, receives->depth() / flow::kReceiveBatches);
@@ -56,8 +59,8 @@ std::size_t CompletionPolling::take(CompletionQueue& queue, std::size_t budget) 
 }
 
 void CompletionPolling::drain(CompletionQueue& queue) {
-  // Takes at most as many completions as the queue has entries: these include all that were in the
-  // queue at the call. Without this limit, new completions could prolong the loop for ever.
+  // Takes about as many completions as the queue has entries: these include all that were in it at
+  // the call. Without this limit, new completions could keep this function busy for ever.
   const std::size_t most = queue.cq.entries();
   for (std::size_t taken = 0; taken <= most;) {
     const std::size_t now = poll_queue(queue, 1024);
@@ -71,8 +74,8 @@ void CompletionPolling::drain() {
 }
 
 void CompletionPolling::dispatch(const ibv_wc& completion) {
-  // `user` is null if the queue pair was destroyed. Then only completions of receives matter:
-  // shared receives must be posted again.
+  // `user`, the owner of the queue pair, is null if the queue pair was destroyed. Then only
+  // completions of receives matter: shared receives must be posted again.
   QueuePairUser* user = users_.find(completion.qp_num);
   if ((completion.wr_id & kReceiveId) != 0) return on_receive(completion, user);
   if (user == nullptr) return;
@@ -119,8 +122,8 @@ bool CompletionPolling::arm_all() {
   const auto& armed = queues_.arm(lost);
   counters_.arms += armed.size();
   if (lost) return true;  // a lost device is not polled; its own events report the loss
-  // A completion that arrived between the last poll and the arming caused no event, so each armed
-  // queue is polled once more.
+  // A completion that arrived between the last poll and the arming (request of an event) caused no
+  // event, so each armed queue is polled once more.
   const std::size_t share =
       std::max<std::size_t>(kArmBudget / std::max<std::size_t>(armed.size(), 1), kPollBatch);
   std::size_t total = 0;

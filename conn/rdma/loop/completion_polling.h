@@ -58,7 +58,7 @@ class CompletionPolling {
   std::size_t poll(std::size_t budget, bool* more = nullptr);
   /// Polls one queue until all completions that were in it at the call are taken.
   void drain(CompletionQueue& queue);
-  /// Calls drain(queue) for all queues.
+  /// Polls each queue until all completions that were in it at the call are taken.
   void drain();
   /// Returns true if a completion queue is not armed, so that its completions cause no event and it
   /// must be polled.
@@ -84,8 +84,8 @@ class CompletionPolling {
 
  private:
   bool arm_all();
-  // Polls the queue, but only if all completions of the last poll are dispatched. Returns true if
-  // there are completions to dispatch.
+  // Polls the queue, unless completions of the last poll still have to be passed to their owners.
+  // Returns true if there are completions to pass on.
   static bool has_polled(CompletionQueue& queue) noexcept {
     if (queue.next != queue.end) return true;
     const int count = ibv_poll_cq(queue.cq.get(), kPollBatch, queue.polled.data());
@@ -94,16 +94,17 @@ class CompletionPolling {
     queue.end = static_cast<std::uint32_t>(count);
     return true;
   }
-  // Takes about `budget` completions from the queue and dispatches them. Returns their number.
+  // Takes about `budget` completions from the queue and passes them to their owners. Returns their
+  // number.
   std::size_t poll_queue(CompletionQueue& queue, std::size_t budget) {
     return has_polled(queue) ? take(queue, budget) : 0;
   }
   std::size_t take(CompletionQueue& queue, std::size_t budget);
-  // Fast path of dispatch(), for the most frequent completion: a write with immediate that consumed
-  // a shared receive. Returns false and does nothing for other completions. The owner of the queue
-  // pair may poll the queue, which overwrites `completion`.
+  // Fast path of dispatch() (passes a completion to its owner), for the most frequent completion: a
+  // write with immediate that consumed a shared receive. Returns false and does nothing for other
+  // completions. The owner of the queue pair may poll the queue, which overwrites `completion`.
   bool dispatch_data(const ibv_wc& completion) {
-    constexpr int kKind = 62;  // kReceiveId and kOwnReceiveId are the bits from here
+    constexpr int kKind = 62;  // lowest of the two bits of wr_id that mark receives
     if (completion.status != IBV_WC_SUCCESS || completion.opcode != IBV_WC_RECV_RDMA_WITH_IMM ||
         completion.wr_id >> kKind != kReceiveId >> kKind)
       return false;

@@ -42,8 +42,8 @@ bool DeviceContext::prepare_one(const Settings& settings) {
                              settings.inline_data};
   const std::size_t ready = prepared_.count(shape);
   if (ready >= settings.prepared) return false;
-  // A quarter of the memory limit is reserved for connections; prepared queue pairs must not use
-  // it.
+  // A quarter of the memory limit is reserved for connections; queue pairs created in advance must
+  // not use it.
   const MemoryLimit limit = settings.limit().but_a_quarter();
   PreparedQueuePair made;
   made.shape = shape;

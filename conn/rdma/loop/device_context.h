@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // What the connections of one loop share on one device: the loop's own device handle, the owners of
-// queue pairs, the protection domains, the completions, the device's events, prepared queue pairs,
-// and rdma_cm ids that cannot be destroyed yet. Each is a separate class with its own header.
-// DeviceContext creates these objects, destroys them in the right order, and does what concerns
-// several of them.
+// queue pairs, the protection domains, the completions, the device's events, queue pairs created in
+// advance, and rdma_cm ids that cannot be destroyed yet. Each is a separate class with its own
+// header. DeviceContext creates these objects, destroys them in the right order, and does what
+// concerns several of them.
 
 #include <cstdint>
 #include <memory>
@@ -28,9 +28,10 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class DeviceContext {
  public:
-  /// Opens the device. `pages`, which must outlive this object: the loop's memory. `loop`: the
-  /// loop's index in its listener group, if it is in one. `to_clear`, which must outlive this
-  /// object: set to true when lost() or has_parked() may have become true. Throws VerbsError.
+  /// Opens the device. `pages`, which must outlive this object: pool of the loop's memory. `loop`:
+  /// the loop's index in its listener group, if it is in one. `to_clear`, which must outlive this
+  /// object: a flag that is set when lost() or has_parked() may have become true. Throws
+  /// VerbsError.
   DeviceContext(ibv_device* device, const Settings& settings, PagePool& pages,
                 std::optional<std::size_t> loop, bool& to_clear);
   ~DeviceContext();
@@ -59,13 +60,14 @@ class DeviceContext {
   bool full_of_parked() const noexcept { return parked_.full(); }
   bool may_release_parked() const noexcept { return parked_.may_release(ports_that_matter()); }
   void release_one_parked() noexcept { parked_.release_one(ports_that_matter()); }
-  /// Call it before the loop is destroyed: moves those ids to `to` whose destruction would block.
+  /// Call it before the loop is destroyed: moves those rdma_cm ids to `to` whose destruction would
+  /// block.
   void give_up_parked(Orphans& to) noexcept;
-  /// Handles an rdma_cm event of an id that has no owner: if it ends the connect of a parked id,
-  /// destroys that id.
+  /// Handles an rdma_cm event of an id that has no owner: if it ends the connect of an id that is
+  /// kept here until then, destroys that id.
   void on_event_of_nobody(const CmEvent& event) noexcept { parked_.on_event(event); }
 
-  // --- protection domains, and queue pairs prepared in them --------------------------------------
+  // --- protection domains, and queue pairs created in them in advance ----------------------------
   /// Returns the protection domain for a new connection. `own_receives`: number of receives, used
   /// if the connection gets its own domain. `may_bind`: false if the connection must not bind keys
   /// (memory windows). Throws VerbsError.
@@ -73,14 +75,14 @@ class DeviceContext {
                                  bool may_bind) {
     return domains_.for_connection(settings, own_receives, may_bind);
   }
-  /// Returns the error for a connection with the option isolation=window if the device has no
+  /// Returns the error that a connection with the option isolation=window gets if the device has no
   /// usable memory windows.
   Failure no_windows() const { return domains_.no_windows(); }
-  /// Call it when the device has refused to bind a key in `domain`, which only one connection uses.
-  /// No more keys are bound on this device from now on. Throws std::bad_alloc.
+  /// Stops binding keys on this device from now on, because it has refused to bind one in `domain`,
+  /// which only one connection uses. Throws std::bad_alloc.
   void give_up_binding(Domain& domain);
-  /// Frees one prepared queue pair or one slab of unused memory; this is a slow call. Returns false
-  /// if there is neither.
+  /// Frees one queue pair that was created in advance, or one slab (large piece) of unused
+  /// registered memory; this is a slow call. Returns false if there is neither.
   bool give_back_one() noexcept { return prepared_.drop_one() || domains_.give_back_one(); }
   /// Creates one queue pair, its key and memory for its first receive window in advance, for a
   /// future connection with these settings, unless settings.prepared of them exist already. Returns
@@ -90,8 +92,8 @@ class DeviceContext {
   std::optional<PreparedQueuePair> take_prepared(const QueuePairShape& shape) noexcept {
     return prepared_.take(shape);
   }
-  /// Destroys one prepared queue pair, and lets tick() free unused keys. Returns false if there is
-  /// no prepared queue pair.
+  /// Destroys one queue pair that was created in advance, and lets tick() free the keys (memory
+  /// windows) kept for such queue pairs. Returns false if there is no such queue pair.
   bool drop_one_prepared() noexcept;
   std::size_t prepared() const noexcept { return prepared_.size(); }
 
@@ -99,8 +101,8 @@ class DeviceContext {
   /// Reserves `entries` entries of a completion queue. Throws VerbsError if no queue has so many
   /// free entries and none can be created.
   CqLease lease(std::uint32_t entries) { return completions_.lease(entries); }
-  /// Registers `user` as the owner of a queue pair, and reserves capacity so that parking the id of
-  /// the connection later needs no memory. Throws std::bad_alloc.
+  /// Registers `user` as the owner of a queue pair, and reserves capacity so that the connection's
+  /// rdma_cm id can later be kept here without allocating memory. Throws std::bad_alloc.
   void attach(std::uint32_t qp_number, QueuePairUser* user);
   void detach(std::uint32_t qp_number) noexcept { users_.remove(qp_number); }
   std::size_t queue_pairs() const noexcept { return users_.size(); }
@@ -129,8 +131,9 @@ class DeviceContext {
   const ContextCounters& counters() const noexcept { return counters_; }
 
  private:
-  /// Returns the device if some of its ports are down, so that ids of these ports must stay parked.
-  /// Returns null if all parked ids can be destroyed: all ports are up, or the device is lost.
+  /// Returns the device if some of its ports are down, so that rdma_cm ids of these ports must stay
+  /// "parked": destroying them would block. Returns null if all of them can be destroyed: all ports
+  /// are up, or the device is lost.
   const Device* ports_that_matter() const noexcept {
     return lost() || !device_.any_port_down() ? nullptr : &device_;
   }

@@ -61,7 +61,7 @@ class DeviceEvents {
   bool lost_ = false;
   // True if addresses have changed and the owners of queue pairs could not be told yet.
   bool addresses_changed_ = false;
-  bool address_change_ = false;  // the result of the next take_address_change()
+  bool address_change_ = false;  // addresses changed since the last take_address_change()
   std::array<ae::TimePoint, Device::kPorts> port_down_since_{};
 };
 

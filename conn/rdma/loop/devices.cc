@@ -132,8 +132,8 @@ void Devices::on_event_of_nobody(const CmEvent& event) noexcept {
   for (const auto& context : contexts_) context->on_event_of_nobody(event);
 }
 
-// Marks the DeviceContext as lost and makes librdmacm close its own handle of the device, because
-// the kernel completes the removal only after every handle is closed.
+// Marks our DeviceContext of a removed device as lost, and makes librdmacm close its own handle of
+// the device, because the kernel completes the removal only after every handle is closed.
 void Devices::on_removed(ibv_context* cm_handle) {
   if (!watches_.is_news(cm_handle)) return;
   for (const auto& context : contexts_)

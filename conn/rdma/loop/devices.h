@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// The devices that one loop uses, with a DeviceContext for each. The loop watches the descriptors
-// of a DeviceContext while it is in the list. A lost DeviceContext (its device was removed or has
-// failed) gets no new connections; it is removed from the list, and its device is closed, when
-// nothing on it is in use any more.
+// The list of the devices that one loop uses, with a DeviceContext (what connections share on the
+// device) for each. While it is in the list, the loop watches its file descriptors. A lost
+// DeviceContext (its device was removed or has failed) gets no new connections; it is removed from
+// the list, and its device is closed, when nothing on it is in use any more.
 
 #include <cstddef>
 #include <map>
@@ -32,14 +32,14 @@ class Devices {
   /// Throws VerbsError if the device cannot be opened or settings.device excludes it.
   std::shared_ptr<DeviceContext> context(const CmId& id, const Settings& settings);
   const std::vector<std::shared_ptr<DeviceContext>>& contexts() const noexcept { return contexts_; }
-  /// Returns the sums of the counters of destroyed DeviceContexts, by device name. Statistics add
-  /// them to the counters of the present DeviceContext, so that the totals never decrease.
+  /// Returns the sums of the counters of devices that this loop has closed, by device name.
+  /// Statistics add them to the present counters, so that the totals never decrease.
   const std::map<std::string, ContextCounters>& counted_before() const noexcept {
     return counted_before_;
   }
   /// Returns the numbers of registrations of memory so far, on all devices together.
   const RegistrationCounts& registrations() const noexcept { return pages_.registrations(); }
-  /// Returns the number of queue pairs that are prepared for future connections, on all devices.
+  /// Returns the number of queue pairs created in advance for future connections, on all devices.
   std::size_t prepared() const noexcept;
   /// If `id` is bound to a device, watches that device for removal from now on.
   void watch_removal(const CmId& id) { watches_.watch(id); }
@@ -61,16 +61,16 @@ class Devices {
   /// Blocks until `fd` or a descriptor of a device is readable, at most for `limit`. Then takes the
   /// events of the devices.
   void wait(int fd, ae::Duration limit);
-  /// Handles an rdma_cm event of an id that has no owner: passes it to the DeviceContexts, which
-  /// may have parked the id.
+  /// Handles an rdma_cm event of an id that has no owner: passes it to the DeviceContexts, one of
+  /// which may keep the id until it can be destroyed.
   void on_event_of_nobody(const CmEvent& event) noexcept;
-  /// Call it when a device was removed. `cm_handle`: librdmacm's handle of the device, from the
-  /// `verbs` of an id.
+  /// Makes a device that was removed count as lost, and makes librdmacm close it. `cm_handle`:
+  /// librdmacm's handle of the device, from the `verbs` of an id.
   void on_removed(ibv_context* cm_handle);
 
   // --- freeing resources that are not needed any more --------------------------------------------
-  /// Returns true if release_parked() or drop_lost() has something to do. Called several times in
-  /// each iteration, so the usual case, false, is fast.
+  /// Returns true if an rdma_cm id or a lost device can be released now, by release_parked() or
+  /// drop_lost(). Called several times in each iteration, so the usual case, false, is fast.
   bool has_to_clear() const noexcept {
     if (!to_clear_) return false;
     for (const auto& context : contexts_)
@@ -84,15 +84,16 @@ class Devices {
   /// Closes lost devices that are no longer in use. If many connections have used a device, freeing
   /// its memory may take several iterations.
   void drop_lost(IterationBudget& iteration);
-  /// Call it after release_parked() and drop_lost(): updates the flag that makes has_to_clear()
-  /// fast.
+  /// Updates the flag with which has_to_clear() quickly returns false; call it after
+  /// release_parked() and drop_lost().
   void look_if_clear() noexcept;
   /// Closes all devices that are not in use.
   void drop_idle();
-  /// Does what drop_idle() does, and frees memory that is kept for future connections.
+  /// Closes all devices that are not in use (drop_idle()), and frees memory kept for future
+  /// connections.
   void give_back_what_is_idle();
-  /// Does the periodic work of all DeviceContexts. Returns true if a part of the work remains: call
-  /// tick() again soon.
+  /// Does the periodic work for all devices, such as freeing unused resources. Returns true if a
+  /// part of the work remains: call tick() again soon.
   bool tick(ae::TimePoint now);
   /// Returns true if tick() has nothing to do until a new connection arrives.
   bool at_rest() const noexcept;
@@ -116,7 +117,7 @@ class Devices {
   bool arm_all();
   bool has_parked_to_release() const noexcept;
   bool has_lost() const noexcept;
-  // Updates only_; call it when contexts_ has changed.
+  // Updates only_, a shortcut for loops with a single device; call it when contexts_ has changed.
   void look_for_only() noexcept {
     only_ = contexts_.size() == 1 ? &contexts_.front()->completions() : nullptr;
   }
@@ -126,12 +127,14 @@ class Devices {
   void tell_of_addresses(DeviceContext& context) noexcept;
 
   ae::EventLoop& loop_;
-  // The loop's memory, which the contexts register with their devices; must outlive contexts_.
+  // The loop's memory, which the DeviceContexts register with their devices; must outlive
+  // contexts_.
   PagePool pages_;
-  // True if a context may be lost or have parked ids: has_to_clear() then looks at all contexts.
+  // True if a device may be lost, or may have "parked" rdma_cm ids (to be destroyed later): then
+  // has_to_clear() checks all devices.
   bool to_clear_ = false;
   std::vector<std::shared_ptr<DeviceContext>> contexts_;
-  // If there is exactly one context, its completions; otherwise null.
+  // If exactly one device is in use, the polling of its completion queues; otherwise null.
   CompletionPolling* only_ = nullptr;
   std::map<std::string, ContextCounters> counted_before_;
   WatchedDevices watches_;

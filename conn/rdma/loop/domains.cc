@@ -33,8 +33,9 @@ std::shared_ptr<Domain> Domains::for_connection(const Settings& settings,
   };
   if (!bind && settings.isolation != Isolation::kNone) return alone();
   std::shared_ptr<Domain>& slot = common(settings, bind);
-  // Until the device has carried out a first bind, only one connection may use the domain. If that
-  // bind is refused, give_up_binding() changes the domain, which must not affect other connections.
+  // Until the device has carried out a first bind of a key, only one connection may use the
+  // protection domain. If that bind is refused, give_up_binding() changes the domain, which must
+  // not affect other connections.
   const bool in_use = slot.use_count() > 1;
   if (bind && in_use && device_.binding() == Device::Binding::kUnsure) return alone();
   return slot;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // Selects the protection domain of a new connection, among those of one event loop on one device.
-// At most two domains are shared by connections: one whose keys are bound to a queue pair, and one
-// for peers that trust each other. The one created first has the shared receive queue, if the
-// device supports such queues. Every other connection has its own domain.
+// At most two domains are shared by connections: one whose receive windows have keys bound to a
+// queue pair, and one for peers that trust each other. The one created first has the shared receive
+// queue, if the device supports such queues. Every other connection has its own domain.
 
 #include <cstddef>
 #include <cstdint>
@@ -26,24 +26,28 @@ class Domains {
   /// even if the device can. Throws VerbsError.
   std::shared_ptr<Domain> for_connection(const Settings& settings, std::uint32_t own_receives,
                                          bool may_bind);
-  /// Returns the shared domain in which queue pairs can be prepared for connections with these
-  /// settings; null if such connections do not share a receive queue. Throws VerbsError.
+  /// Returns the shared protection domain in which queue pairs can be created in advance for
+  /// connections with these settings; null if such connections do not share a receive queue. Throws
+  /// VerbsError.
   Domain* for_prepared(const Settings& settings);
-  /// Returns the error for a connection with the option isolation=window if the device has no
+  /// Returns the error that a connection with the option isolation=window gets if the device has no
   /// usable memory windows.
   Failure no_windows() const;
-  /// Call it when the device has refused to bind a key in `domain`, which only one connection uses.
-  /// This connection keeps the domain; new connections get another one. Throws std::bad_alloc.
+  /// Makes `domain` work without bound keys, because the device has refused to bind one. Only one
+  /// connection may use the domain. It keeps the domain; new connections get another one. Throws
+  /// std::bad_alloc.
   void give_up_binding(Domain& domain);
-  /// Lets tick() free the keys that are kept for prepared queue pairs.
+  /// Lets tick() free the keys (memory windows) that are kept for queue pairs created in advance.
   void drop_ready_keys() noexcept;
-  /// Frees one slab of unused memory; this is a slow call. Returns false if there is none.
+  /// Frees one slab (large piece) of unused registered memory; this is a slow call. Returns false
+  /// if there is none.
   bool give_back_one() noexcept;
-  /// Call it before the device is closed. Memory of a shared domain that connections still use
-  /// becomes ordinary memory.
+  /// Destroys the verbs objects of those shared protection domains that connections still use, so
+  /// that the device can be closed. Their memory becomes ordinary memory.
   void leave_device() noexcept;
 
-  /// Returns the receive queue that connections share; null if there is none.
+  /// Returns the receive queue that connections of this loop share on this device; null if there is
+  /// none.
   ReceiveQueue* shared_receives() const noexcept {
     return shared_ ? shared_->shared_receives() : nullptr;
   }
@@ -51,21 +55,21 @@ class Domains {
   /// Requests an event for the time when few shared receives are left (flow::kShortageAt).
   void arm_shortage_event() noexcept;
 
-  /// Frees keys that have been unused for some time; call it about once a second.
+  /// Frees keys (memory windows) that have been unused for some time; call it about once a second.
   void tick(ae::TimePoint now) noexcept;
   bool at_rest() const noexcept;
 
  private:
   bool binds(const Settings& settings) const;
-  /// Returns one of the two shared domains, which is created on first use. `bind`: the one whose
-  /// keys are bound to a queue pair; otherwise the one for peers that trust each other.
+  /// Returns one of the two shared protection domains, which is created on first use. `bind`: the
+  /// one whose keys are bound to a queue pair; otherwise the one for peers that trust each other.
   std::shared_ptr<Domain>& common(const Settings& settings, bool bind);
 
   Device& device_;
   PagePool& pages_;
   std::shared_ptr<Domain> shared_;
-  // The other shared domain: its bind_keys() differs from that of shared_. It has no shared receive
-  // queue.
+  // The other protection domain that connections share: its bind_keys() differs from that of
+  // shared_. It has no shared receive queue.
   std::shared_ptr<Domain> second_;
 };
 

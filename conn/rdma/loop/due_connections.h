@@ -20,12 +20,12 @@ class DueConnections {
  public:
   /// Reserves capacity for `connections` connections in every list. Throws std::bad_alloc.
   void make_room(std::size_t connections);
-  /// Counts `user` in attached() until forget(), because it has resources of a device.
+  /// Counts `user` as a connection with resources of a device, from now until forget().
   void attach(LoopConnection& user) noexcept;
   std::size_t attached() const noexcept { return attached_; }
-  /// Removes `user` from all lists except that of connections to reap.
+  /// Removes `user` from all lists except that of connections to disconnect or tear down.
   void remove(LoopConnection& user) noexcept;
-  /// Removes `user` from all lists.
+  /// Removes `user` from all lists, and no longer counts it in attached().
   void forget(LoopConnection& user) noexcept;
 
   // --- list of connections that have requests to post ---
@@ -38,21 +38,22 @@ class DueConnections {
     return true;
   }
   bool has_to_flush() const noexcept { return !dirty_.empty(); }
-  /// Removes all connections from the list and calls post_due() of each. Connections that are added
-  /// during this call wait for the next one. Returns false if the list was empty.
+  /// Removes all connections from the list of those that have requests to post, and calls
+  /// post_due() of each. Connections that are added during this call wait for the next one. Returns
+  /// false if the list was empty.
   bool post_due() noexcept;
 
   // --- list of connections to reap (disconnect or tear down) -------------------------------------
   /// Adds `user` to the list of connections to reap. Returns false if it is in that list already.
   bool add_to_reap(LoopConnection& user) noexcept;
   bool has_to_reap() const noexcept { return !reap_.empty(); }
-  /// Removes and returns the connection that has been in the list for the longest time. The list
-  /// must not be empty.
+  /// Removes and returns the connection that has waited for the longest time to be reaped
+  /// (disconnected or torn down). There must be one.
   LoopConnection& take_to_reap() noexcept;
 
   // --- list of connections that wait for memory ---
   void wait_for_memory(LoopConnection& user);
-  /// Call it when memory was released: wake_some() then lets the waiting connections try again.
+  /// Records that memory was released: wake_some() then lets the waiting connections try again.
   /// Returns false if no connection waits.
   bool memory_came_back() noexcept {
     memory_came_back_ = true;
@@ -61,21 +62,21 @@ class DueConnections {
   bool has_to_wake() const noexcept {
     return (memory_came_back_ || to_wake_ != 0) && !waiting_for_memory_.empty();
   }
-  /// Removes up to 16 connections from the list and calls their on_memory(). Each tries to get
-  /// memory; one that gets none is appended to the list again.
+  /// Removes up to 16 connections from the list of those that wait for memory, and calls their
+  /// on_memory(). Each tries to get memory; one that gets none is appended to the list again.
   void wake_some();
 
   // --- list of connections that post at set times in blocking operations -------------------------
   void keep_pace_of(LoopConnection& user);
-  /// Returns the earliest pace_at() of the connections in the list; TimePoint::max() if there is
-  /// none.
+  /// Returns the earliest time at which a connection in the list must post (pace_at());
+  /// TimePoint::max() if there is none.
   ae::TimePoint next_pace() const noexcept;
-  /// Calls add_to_flush() for the connections in the list whose pace_at() is not after `now`.
-  /// Returns false if that added none.
+  /// Calls add_to_flush() for the connections in the list that must post at `now` or earlier
+  /// (pace_at()). Returns false if that added none.
   bool flush_paced(ae::TimePoint now) noexcept;
 
  private:
-  // A list of connections with capacity reserved in advance.
+  // A list of connections, for which capacity is reserved in advance.
   struct Dirty {
     void add(LoopConnection& user) noexcept {
       AECONN_HOT_ASSERT(count < users.size());

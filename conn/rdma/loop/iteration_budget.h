@@ -20,13 +20,13 @@ class IterationBudget {
   /// everything.
   enum class Most : std::uint8_t { kShare, kAll };
 
-  /// Begins a new iteration, which has its whole share of time.
+  /// Begins a new iteration of the loop, in which the whole share of time (1 ms) may be spent.
   void begin() noexcept {
     ++number_;
     spent_ = {};
   }
-  /// Begins a new share of time within the iteration. For blocking operations, which may last much
-  /// longer than an iteration.
+  /// Grants another share of time within the same iteration. For blocking operations, which may
+  /// last much longer than an iteration.
   void extend() noexcept { spent_ = {}; }
   /// Returns the number of this iteration; each iteration has a different one.
   std::uint64_t number() const noexcept { return number_; }

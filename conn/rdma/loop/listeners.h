@@ -20,7 +20,7 @@ class LoopListener {
  public:
   virtual const Settings& settings() const noexcept = 0;
   /// Returns true if the listener's connections are set up on this loop and its settings ask for
-  /// prepared queue pairs.
+  /// queue pairs to be created in advance.
   virtual bool wishes_prepared() const noexcept = 0;
   /// Returns true if connection requests for this listener may arrive on the device named `device`.
   virtual bool is_on(const std::string& device) const = 0;
@@ -31,8 +31,8 @@ class LoopListener {
   /// due; TimePoint::max() if there is none. For blocking operations, during which the loop's
   /// timers do not run.
   virtual ae::TimePoint retry_if_due(ae::TimePoint now) noexcept = 0;
-  /// Call when addresses of the machine may have moved to other devices: the listener then listens
-  /// on the devices that have its addresses now.
+  /// Makes the listener listen on the devices that have its addresses now; called when addresses of
+  /// the machine may have moved to other devices.
   virtual void follow_addresses() noexcept = 0;
   /// Removes the connection request `id` from the queue, if it is there, because its sender or its
   /// device is gone.
@@ -53,8 +53,8 @@ class LoopListeners {
   bool empty() const noexcept { return all_.empty(); }
   const std::unordered_set<LoopListener*>& all() const noexcept { return all_; }
 
-  /// Makes the next iteration call retry_if_down() of all listeners, because there was no memory
-  /// for a timer.
+  /// Makes the next iteration of the loop call retry_if_down() of all listeners, because there was
+  /// no memory for a timer.
   void ask_again() noexcept {
     ask_ = true;
     loop_.nudge();
@@ -66,13 +66,14 @@ class LoopListeners {
     for (LoopListener* listener : all_) listener->retry_if_down();
     return true;
   }
-  /// Calls retry_if_due() of each listener, and returns the earliest of the returned times.
+  /// Lets each listener try again to listen on a lost device if that is due (retry_if_due()).
+  /// Returns the earliest time at which one is due next.
   ae::TimePoint retry_if_due(ae::TimePoint now) noexcept {
     ae::TimePoint next = ae::TimePoint::max();
     for (LoopListener* listener : all_) next = std::min(next, listener->retry_if_due(now));
     return next;
   }
-  /// Calls follow_addresses() of each listener.
+  /// Tells each listener that addresses of the machine have changed (follow_addresses()).
   void addresses_changed() noexcept {
     for (LoopListener* listener : all_) listener->follow_addresses();
   }

@@ -20,7 +20,8 @@ class LoopConnection : public TickItem {
   /// much later.
   virtual void on_tick(ae::TimePoint now, ae::Duration late) noexcept = 0;
   virtual ae::TimePoint next_tick() const noexcept = 0;
-  /// Called when memory for the send buffer may be available, after wait_for_memory().
+  /// Called when memory for the send buffer may be available again, if the connection has waited
+  /// for it (LoopState::wait_for_memory()).
   virtual void on_memory() noexcept = 0;
   /// Does the next step of the disconnect or teardown of this connection. Not called while
   /// completions are being handled, because it may destroy the queue pair.
@@ -28,7 +29,7 @@ class LoopConnection : public TickItem {
   /// Returns the time at which post_due() must be called even if no event has arrived; no value if
   /// no such call is needed.
   virtual std::optional<ae::TimePoint> pace_at() const noexcept = 0;
-  /// Returns true if a call of reap() is scheduled.
+  /// Returns true if a call of reap(), the next step of the connection's end, is scheduled.
   bool waits_for_reap() const noexcept { return in_.reap; }
 
  protected:

@@ -14,8 +14,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// After kLooks successive polls that found nothing, arm() makes this poll only in one of kLooks
-// iterations.
+// Before the loop sleeps, arm() polls for answers to requests just posted. After kLooks successive
+// polls in vain, it does so only in one of kLooks iterations.
 constexpr std::uint32_t kLooks = 16;
 
 }  // namespace
@@ -186,7 +186,7 @@ void LoopState::pump(const std::function<bool()>& done, ae::TimePoint deadline) 
     maintenance_.run_if_due(now);
     const ae::TimePoint listens = listeners_.retry_if_due(now);
     if (users_.has_to_wake()) users_.wake_some();
-    // Connections in the ready list do not prevent sleeping: their handlers are due, but handlers
+    // Connections whose handlers are due (the ready list) do not prevent sleeping, because handlers
     // do not run here.
     bool quiet = !poll_more_ && !users_.has_to_reap() && !users_.has_to_wake();
     quiet = devices_.arm() && quiet;

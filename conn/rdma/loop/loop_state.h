@@ -63,7 +63,8 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   LoopListeners& listeners() noexcept { return listeners_; }
   Preparation& preparation() noexcept { return preparation_; }
   SharedSettings& settings() noexcept { return settings_; }
-  /// Returns the loop's time of this iteration; inside pump(), the current time.
+  /// Returns the loop's time of this iteration; during a blocking operation (pump()), the current
+  /// time.
   ae::TimePoint now() const { return time_known_ ? now_ : ask_time(); }
   /// Returns the number of this iteration; each iteration has a different one. A connection renews
   /// its read budget when the number has changed.
@@ -75,24 +76,25 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   /// cleanup of resources.
   void add(LoopConnection& connection);
   void remove(LoopConnection& connection) noexcept;
-  /// Removes `connection` from every list, including that of connections to reap. Call it when the
-  /// connection is torn down.
+  /// Removes `connection` from every list, including that of connections to disconnect or tear
+  /// down. Call it when the connection is torn down.
   void forget(LoopConnection& connection) noexcept;
-  /// Schedules a call of the connection's on_tick() at `due` or a little later.
+  /// Schedules the connection's next periodic check, a call of on_tick(), at `due` or a little
+  /// later.
   void look_at(LoopConnection& connection, ae::TimePoint due) noexcept {
     wheel_.look_at(connection, due);
   }
-  /// Makes pump() call post_due() of `connection` at the time pace_at(), because timers do not run
-  /// inside pump().
+  /// Makes pump() post the due requests of `connection` at the time pace_at(), because timers do
+  /// not run in a blocking operation.
   void keep_pace_of(LoopConnection& connection) { users_.keep_pace_of(connection); }
-  /// Call it if there is no memory for data that `connection` must send. Its on_memory() is called
-  /// when memory may be available.
+  /// Makes `connection` wait for memory for data that it must send: its on_memory() is called when
+  /// memory may be available.
   void wait_for_memory(LoopConnection& connection) { users_.wait_for_memory(connection); }
   /// Makes connections that wait for memory try again. Call it when memory was released.
   void memory_came_back() noexcept {
     if (users_.memory_came_back()) loop_.nudge();
   }
-  /// Makes the next flush() call post_due() of `connection`.
+  /// Makes the next flush() post the due work requests of `connection`.
   void want_flush(LoopConnection& connection) noexcept {
     if (users_.add_to_flush(connection)) loop_.nudge();
   }
@@ -113,7 +115,7 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   /// blocking and without running handlers. `most`: kAll takes up to 64 rdma_cm events; kShare only
   /// as many as the iteration has time for.
   void catch_up(IterationBudget::Most most);
-  /// Takes all pending events of the loop's rdma_cm channel.
+  /// Takes all pending events of the loop's rdma_cm channel and handles them.
   void drain_cm();
 
   // --- overrides of ae::Source ---
@@ -165,8 +167,8 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   bool poll_more_ = false;  // true if the last poll may have left completions in a queue
   bool posted_ = false;     // true if requests were posted since arm() last polled
   bool pumping_ = false;
-  // keeps_time_: a SameTime exists, so now() may store the time in now_. time_known_: it has done
-  // so.
+  // keeps_time_: now() is allowed to store the time in now_, because a SameTime exists.
+  // time_known_: it has done so.
   bool keeps_time_ = false;
   mutable bool time_known_ = false;
   mutable ae::TimePoint now_{};

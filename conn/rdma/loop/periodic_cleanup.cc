@@ -34,8 +34,8 @@ ae::Duration PeriodicCleanup::on_timer() {
 }
 
 bool PeriodicCleanup::has_nothing_left() const noexcept {
-  // Without listeners, a later run() closes the devices: once no connection exists and no parked id
-  // is left. So the timer must go on while a device is open.
+  // Without listeners, a later cleanup closes the devices, once no connection and no rdma_cm id
+  // that waits to be destroyed is left. So the timer must go on while a device is open.
   if (listeners_.empty() && !devices_.contexts().empty()) return false;
   return users_.attached() == 0 && !any_orphans() && devices_.at_rest();
 }

@@ -23,7 +23,7 @@ class PeriodicCleanup {
   /// Starts the timer of the cleanup unless it is running; call it when there may be something to
   /// clean up. Throws std::bad_alloc.
   void start();
-  /// Removes the timer from the loop; call it before the loop is destroyed.
+  /// Removes the timer of the cleanup from the loop; call it before the loop is destroyed.
   void stop() noexcept;
 
   // due() and run_if_due() are for LoopState::pump(), in which the loop's timers do not run.

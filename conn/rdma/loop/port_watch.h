@@ -20,7 +20,7 @@ class PortWatch {
       : loop_(loop), contexts_(contexts) {}
   /// If a port of a device is down, queries it periodically until it is up. Throws std::bad_alloc.
   void start();
-  /// Removes the timer from the loop; call it before the loop is destroyed.
+  /// Removes the timer that queries the ports from the loop; call it before the loop is destroyed.
   void stop() noexcept;
 
  private:

@@ -12,8 +12,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// Queue pairs are prepared when soon() was not called for kQuiet, but at the latest kPutOff after
-// its first call.
+// Queue pairs are created in advance when no connection or listener came or went (no call of
+// soon()) for kQuiet, but at the latest kPutOff after the first such change.
 constexpr ae::Duration kQuiet = std::chrono::milliseconds(10);
 constexpr ae::Duration kPutOff = std::chrono::seconds(1);
 
@@ -63,8 +63,8 @@ ae::Duration Preparation::on_timer() {
   return ae::kNoMore;
 }
 
-// Prepares one queue pair or, if no listener needs any, destroys one. Returns true if there may be
-// more to do.
+// Creates one queue pair in advance or, if no listener needs any, destroys one. Returns true if
+// there may be more to do.
 bool Preparation::step() {
   const auto& contexts = devices_.contexts();
   bool wished = false;

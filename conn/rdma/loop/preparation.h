@@ -25,20 +25,23 @@ class Preparation {
         listeners_(listeners),
         iteration_(iteration),
         maintenance_(maintenance) {}
-  /// Call it when a listener or a connection was added or removed, because the number of prepared
-  /// queue pairs may have to change. Starts the timer. If there is no memory for the timer, calls
+  /// Starts the timer that adapts the number of queue pairs created in advance; call it when a
+  /// listener or a connection was added or removed. If there is no memory for the timer, calls
   /// LoopListeners::ask_again(), and retry() starts it later.
   void soon() noexcept;
-  /// Starts the timer if soon() could not; call it after LoopListeners::ask_again().
+  /// Starts the timer for creating queue pairs in advance if soon() could not; call it after
+  /// LoopListeners::ask_again().
   void retry() noexcept;
-  /// Call it when a connection has taken a prepared queue pair.
+  /// Counts a queue pair, created in advance, that a connection has taken, and has it replaced
+  /// soon.
   void on_taken() noexcept {
     ++used_;
     soon();
   }
-  /// Returns the number of prepared queue pairs that connections have used so far.
+  /// Returns the number of queue pairs created in advance that connections have used so far.
   std::uint64_t used() const noexcept { return used_; }
-  /// Removes the timer from the loop; call it before the loop is destroyed.
+  /// Removes the timer for creating queue pairs in advance from the loop; call it before the loop
+  /// is destroyed.
   void stop() noexcept;
 
  private:
@@ -52,7 +55,8 @@ class Preparation {
   PeriodicCleanup& maintenance_;
   ae::TimerId timer_ = 0;
   bool late_ = false;  // true if the timer could not be started for lack of memory
-  // at_: time at which to prepare queue pairs. by_: latest time to which at_ may be postponed.
+  // at_: time at which to create queue pairs in advance. by_: latest time to which at_ may be
+  // postponed.
   ae::TimePoint at_{}, by_{};
   std::uint64_t used_ = 0;
 };

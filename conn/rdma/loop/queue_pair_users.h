@@ -4,9 +4,9 @@
 // pair. Each queue pair has at most one owner. Capacity to visit all owners is reserved in advance,
 // so that the failure of a device can be reported to them without allocating memory.
 //
-// Each completion is looked up here, so the owners are in a table of their own: at most half of its
-// slots are used, and a search goes from the slot that the number hashes to until it finds the
-// number or a free slot.
+// The owner is looked up for each completion, so the owners are in a special hash table: at most
+// half of its slots are used, and a search goes from the slot that the number hashes to until it
+// finds the number or a free slot.
 
 #include <algorithm>
 #include <cstddef>
@@ -40,7 +40,7 @@ struct QueuePairEvent {
     kAddresses,  ///< the device's GID table has changed; `present` are the machine's addresses
   };
   Kind kind;
-  const std::string* what = nullptr;  ///< the text is empty if there was no memory for it
+  const std::string* what = nullptr;  ///< reason of kFailed; empty if there was no memory
   int port = 0;
   ae::Duration since{};
   const std::vector<SocketAddress>* present = nullptr;
@@ -74,14 +74,15 @@ class QueuePairUser {
 
 class QueuePairUsers {
  public:
-  /// The owner of a queue pair, and its receives(), which stay the same while it is the owner.
+  /// An entry of the table: the number of a queue pair, its owner, and the receive queue that the
+  /// owner's receives() returns, which stays the same.
   struct Owner {
     std::uint32_t qp_number = 0;
     QueuePairUser* user = nullptr;  // null: this slot of the table is free
     ReceiveQueue* receives = nullptr;
   };
 
-  /// Throws std::bad_alloc, and then changes nothing.
+  /// Adds the owner of a queue pair. Throws std::bad_alloc, and then changes nothing.
   void add(std::uint32_t qp_number, QueuePairUser* user) {
     const std::size_t users = count_ + 1;
     if (visited_.capacity() < users) visited_.reserve(std::max(users, 2 * visited_.capacity()));
@@ -109,7 +110,8 @@ class QueuePairUsers {
   QueuePairUser* find(std::uint32_t qp_number) const noexcept { return find_owner(qp_number).user; }
   std::size_t size() const noexcept { return count_; }
 
-  /// Calls visit(user). If that throws (only for lack of memory), calls the user's on_no_memory().
+  /// Calls visit(user) for the owner of a queue pair. If that throws (only for lack of memory),
+  /// calls the owner's on_no_memory().
   template <class Visit>
   static void tell(QueuePairUser& user, const Visit& visit) noexcept {
     try {
@@ -118,8 +120,8 @@ class QueuePairUsers {
       user.on_no_memory();
     }
   }
-  /// Calls tell(user, visit) for each user. Allocates no memory. `visit` must not add users and
-  /// must not call this function.
+  /// Calls tell(user, visit) for each owner of a queue pair. Allocates no memory. `visit` must not
+  /// add owners and must not call this function.
   template <class Visit>
   void tell_all(const Visit& visit) noexcept {
     visited_.clear();
@@ -129,7 +131,8 @@ class QueuePairUsers {
   }
 
  private:
-  // Returns the index of the slot with this number, or of the free slot in which it is to be put.
+  // Returns the index of the slot with this queue pair number, or of the free slot in which it is
+  // to be put.
   std::size_t find_slot(std::uint32_t qp_number) const noexcept {
     std::size_t at = (qp_number * kSpread) >> shift_;
     for (;; at = next(at)) {
@@ -153,14 +156,14 @@ class QueuePairUsers {
       if (each.user != nullptr) put(each);
   }
 
-  // 2^32 divided by the golden ratio: the product's upper bits differ for numbers with any
-  // distance, also where a driver counts in large powers of two.
+  // Factor of the hash, 2^32 divided by the golden ratio: the upper bits of its products with queue
+  // pair numbers differ, even if a driver numbers queue pairs in steps of a large power of two.
   static constexpr std::uint32_t kSpread = 0x9e3779b9;
   static constexpr int kFirstBits = 4;
-  std::vector<Owner> slots_ = std::vector<Owner>(1u << kFirstBits);  // their number: a power of two
-  int shift_ = 32 - kFirstBits;  // leaves as many bits of a hash as there are slots
+  std::vector<Owner> slots_ = std::vector<Owner>(1u << kFirstBits);  // size: a power of two
+  int shift_ = 32 - kFirstBits;  // shifts a 32-bit hash right, to the index of a slot
   std::size_t count_ = 0;
-  std::vector<QueuePairUser*> visited_;  // the users that tell_all() visits; has capacity for all
+  std::vector<QueuePairUser*> visited_;  // used in tell_all(); has capacity for all owners
 };
 
 }}}  // namespace conn::rdma

@@ -22,7 +22,8 @@ struct LoopStatistics {
   /// path now. resumes_refused: refused requests for a new path. bytes_resent: bytes that were sent
   /// again.
   std::uint64_t resumes = 0, lost = 0, resumes_refused = 0, bytes_resent = 0;
-  /// Sessions that ended at the request of a peer that closed while it had no path.
+  /// Number of sessions (connections that can resume) that ended at the request of a peer that
+  /// closed while its network path was lost.
   std::uint64_t forgotten = 0;
   /// Result of the check of the system's limits when the last listener was started.
   /// room_for_connections: number of connections that the lowest limit allows; 0: unknown.

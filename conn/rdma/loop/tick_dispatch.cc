@@ -9,7 +9,7 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// The largest number of connections that are checked in one iteration.
+// The largest number of connections whose periodic checks are made in one iteration.
 constexpr std::size_t kDueInTurn = 256;
 
 }  // namespace
@@ -19,8 +19,8 @@ void TickDispatch::look_at(LoopConnection& user, ae::TimePoint due) noexcept {
   if (when != ae::TimePoint::max()) wake_at(when);
 }
 
-// Sets the timer for `when`, unless it is set for an earlier time. If there is no memory for the
-// timer, the loop does not sleep until it could be created (must_not_sleep()).
+// Sets the timer of the periodic checks for `when`, unless it is set for an earlier time. If there
+// is no memory for the timer, the loop does not sleep until it could be created (must_not_sleep()).
 void TickDispatch::wake_at(ae::TimePoint when) noexcept {
   if (timer_ != 0 && when >= wakes_) return;
   wakes_ = when;

@@ -17,8 +17,8 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 class TickDispatch {
  public:
   explicit TickDispatch(ae::EventLoop& loop) noexcept : loop_(loop) {}
-  /// Schedules a call of the user's on_tick() at `due` or a little later (TickWheel::kWidth).
-  /// Replaces the time scheduled before.
+  /// Schedules the connection's next periodic check, a call of its on_tick(), at `due` or a little
+  /// later (TickWheel::kWidth). Replaces the time scheduled before.
   void look_at(LoopConnection& user, ae::TimePoint due) noexcept;
   void remove(LoopConnection& user) noexcept { wheel_.remove(user); }
   /// Calls on_tick() of the connections whose checks are due, at most 256 in one call. `now`: the
@@ -26,8 +26,8 @@ class TickDispatch {
   void run_due(ae::TimePoint now) {
     if (timer_ == 0 || wheel_.has_due() || wakes_ <= now) run_some(now);
   }
-  /// Finds the connections that are due, so that run_due() can call them. For LoopState::pump(), in
-  /// which the loop's timers do not run.
+  /// Finds the connections whose periodic checks are due, so that run_due() can call their
+  /// on_tick(). For LoopState::pump(), in which the loop's timers do not run.
   void collect(ae::TimePoint now) noexcept;
   /// Returns the time at which the next check may be due; no value if no check is scheduled.
   std::optional<ae::TimePoint> next(ae::TimePoint now) const noexcept { return wheel_.next(now); }
@@ -38,7 +38,7 @@ class TickDispatch {
     return wheel_.has_due() || (timer_ == 0 && wheel_.scheduled() != 0);
   }
   bool empty() const noexcept { return wheel_.size() == 0; }
-  /// Removes the timer from the loop; call it before the loop is destroyed.
+  /// Removes the timer of the periodic checks from the loop; call it before the loop is destroyed.
   void stop() noexcept;
 
  private:

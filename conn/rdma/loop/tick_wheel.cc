@@ -5,8 +5,8 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-// An item that is due beyond the range of the wheel is put into the last slot. TickDispatch
-// schedules it again when it takes it from there.
+// An item that is due beyond the range of the wheel is put into the last slot. When TickDispatch
+// takes it from there, it schedules the item again.
 ae::TimePoint TickWheel::put(TickItem& item, ae::TimePoint due, ae::TimePoint now) noexcept {
   remove(item);
   ++size_;

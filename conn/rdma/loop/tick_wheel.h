@@ -56,7 +56,7 @@ class TickWheel {
   void remove(TickItem& item) noexcept;
   /// Returns the time at which collect() may find a due item; no value if no item is scheduled.
   std::optional<ae::TimePoint> next(ae::TimePoint now) const noexcept;
-  /// Moves the items that are due to the list from which take() takes them.
+  /// Moves the items that are due at `now` to the list from which take() returns them.
   void collect(ae::TimePoint now) noexcept;
   bool has_due() const noexcept { return due_.in_wheel(); }
   /// Removes and returns the next due item; null if there is none.
@@ -74,7 +74,7 @@ class TickWheel {
 
   std::array<Head, kSlots> slots_;
   Head due_, never_;
-  std::int64_t looked_ = 0;  // number, in units of kWidth, of the first slot not visited yet
+  std::int64_t looked_ = 0;  // time, in units of kWidth, of the first slot not visited yet
   std::size_t size_ = 0, scheduled_ = 0;
 };
 

@@ -3,7 +3,8 @@
 // Detects the removal of every RDMA device that librdmacm has opened for this loop. librdmacm keeps
 // a device open even after its last connection has ended, and with some drivers (rxe) the removal
 // waits until the device is closed. But rdma_cm reports a removal only through ids on the device.
-// So each such device has a RemovalWatch, if it has an address in this network namespace.
+// So each such device has a RemovalWatch (an additional id on it), if it has an address in this
+// network namespace.
 
 #include <memory>
 #include <string_view>
@@ -25,8 +26,8 @@ class WatchedDevices {
   /// Watches all devices. Call it after let_go_of_device(): to close one device, librdmacm opens
   /// all others.
   void watch_all() noexcept;
-  /// Call it when an id reports the removal of the device `cm_handle`. Returns true the first time;
-  /// false for repetitions, because each id on the device reports the removal.
+  /// Returns true if the removal of the device `cm_handle`, which an rdma_cm id has reported, is
+  /// new; false if another id on that device has reported it before.
   bool is_news(ibv_context* cm_handle) noexcept;
 
  private:
