@@ -62,7 +62,8 @@ class CmId {
   std::unique_ptr<rdma_cm_id, Destroy> id_;
 };
 
-/// The rdma_cm event channel of one event loop, in non-blocking mode.
+/// The rdma_cm event channel of one event loop: a file descriptor in non-blocking mode, from which
+/// events of its ids are read.
 class CmChannel {
  public:
   /// Opens the channel. Throws VerbsError; ENODEV, ENOENT and EACCES mean that RDMA is not

@@ -35,8 +35,8 @@ class Cq {
   /// raises no other event until arm() is called again.
   void on_event() noexcept;
   bool armed() const noexcept { return armed_; }
-  /// Makes armed() return false, so that the loop polls the queue and arms it again. The event
-  /// requested before may still arrive; it does no harm.
+  /// Makes armed() return false, so that the loop polls the queue and requests an event (arms it)
+  /// again. The event requested before may still arrive, which does no harm.
   void forget_armed() noexcept { armed_ = false; }
   /// Requests an event for the next completion (ibv_req_notify_cq()). Poll the queue once more
   /// after this call and before sleeping, because earlier completions cause no event. Returns false

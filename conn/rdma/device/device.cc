@@ -77,9 +77,9 @@ void Device::try_queue_pair(std::uint32_t inline_data) {
 }
 
 // Throws if the device does not support WRITE WITH IMMEDIATE. All InfiniBand and RoCE devices do;
-// an iWARP device may not, because RFC 7306 added it late. A device without it refuses to post the
-// request (irdma, cxgb4, siw). A device with it accepts the request. Since `qp` is not connected,
-// the request is discarded when `qp` is destroyed.
+// an iWARP device may lack it, because RFC 7306 added it late. A device without it refuses to post
+// the request (irdma, cxgb4, siw). A device with it accepts the request. Since `qp` is not
+// connected, the request is discarded when `qp` is destroyed.
 void Device::try_immediate(ibv_qp* qp) const {
   if (!iwarp_) return;
   ibv_send_wr request{}, *bad = nullptr;

@@ -50,7 +50,7 @@ class Device {
     kYes,
   };
   Binding binding() const noexcept { return binding_; }
-  /// Records that the device has bound a key, so that it is known to support this.
+  /// Records that the device has bound a key to a queue pair, so that it is known to support this.
   void prove_binding() noexcept {
     if (binding_ == Binding::kUnsure) binding_ = Binding::kYes;
   }
@@ -67,9 +67,10 @@ class Device {
   /// VerbsError.
   Qp create_qp(ibv_pd* pd, ibv_qp_init_attr& attributes);
   std::uint32_t max_send_queue() const noexcept;
-  /// The largest number of pieces of memory that one send request may gather, at most kMostPieces.
+  /// Returns the largest number of pieces of memory (scatter/gather entries) that one send request
+  /// may have, at most kMostPieces.
   std::uint32_t max_pieces() const noexcept { return max_pieces_; }
-  /// The largest number of entries that a completion queue of this device can have.
+  /// Returns the largest number of entries that a completion queue of this device can have.
   std::uint32_t max_cq() const noexcept;
   /// Returns the completion vector (interrupt) for the completion queues of a loop: `asked` if that
   /// is not negative; otherwise one that is selected by `loop`, the index of the loop in its group;
@@ -113,10 +114,10 @@ class Device {
   /// and returns port_down() afterwards. Does not query again within 50 ms, if no other port was
   /// queried in between.
   bool ask_port(int port, ae::TimePoint now) noexcept;
-  /// Sets port_down() and port_suspected(): a request failed as it does if the port has no link or
-  /// no route. A query is made only 50 ms later, because a port that goes down still reports the
-  /// state "active" for a moment. A lack of memory for packets looks the same, so other connections
-  /// must not be ended for this.
+  /// Records that a request failed in the way it does if the port has no link or no route: sets
+  /// port_down() and port_suspected(). A query is made only 50 ms later, because a port that goes
+  /// down still reports the state "active" for a moment. A lack of memory for packets looks the
+  /// same, so other connections must not be ended for this.
   void on_no_route(int port, ae::TimePoint now) noexcept;
   void ask_ports_that_are_down(ae::TimePoint now) noexcept;
   /// Returns the active MTU of the port, queried at most a second ago; the largest MTU (4096) if

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Includes the headers of libibverbs and librdmacm, and renames the functions that this library
-// calls for the linker, for example to aeconn_0_3_ibv_open_device. libraries.cc defines the
+// Includes the headers of libibverbs and librdmacm, and gives the functions that this library calls
+// other names for the linker, for example aeconn_0_3_ibv_open_device. libraries.cc defines the
 // functions with the new names. So a program that links libaeconn.a may call or define functions of
 // libibverbs and librdmacm without affecting this library. (In a build with RDMA=link, this library
 // calls the functions that the program is linked with.) The compiler and debuggers still see the

@@ -57,7 +57,7 @@ std::vector<std::string> library_files() {
   for (const Library& each : both()) {
     link_map* map = nullptr;
     if (each.handle == nullptr || dlinfo(each.handle, RTLD_DI_LINKMAP, &map) != 0) continue;
-    // If canonical() fails, the name that the dynamic linker reports is used.
+    // If canonical() fails, the file name that the dynamic linker reports is returned instead.
     std::error_code failed;
     const auto file = std::filesystem::canonical(map->l_name, failed);
     files.push_back(failed ? map->l_name : file.string());

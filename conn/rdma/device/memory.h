@@ -101,10 +101,11 @@ class Registration {
 
 /// Numbers of registrations of memory so far, by purpose.
 struct RegistrationCounts {
-  std::uint64_t windows = 0;  ///< receive windows
-  /// Buffers for sent data, receives and control messages, which share slabs.
+  std::uint64_t windows = 0;  ///< registrations for receive windows
+  /// Registrations for sent data, receives and control messages, which share large pieces of
+  /// memory.
   std::uint64_t buffers = 0;
-  std::uint64_t user_memory = 0;  ///< memory of the program that is sent without a copy
+  std::uint64_t user_memory = 0;  ///< for memory of the user that is sent without a copy
 };
 
 /// Explains the error ENOMEM or EPERM of a call that would have pinned about `wanted` bytes.

@@ -11,8 +11,9 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// The only object of this class is never destroyed, because destroying ids could block the end of
-// the process; the kernel then releases them.
+// Keeps all orphans (rdma_cm ids of ended loops) of the process. Its only object is never
+// destroyed, because destroying ids could block the end of the process; the kernel then releases
+// them.
 struct Home {
   ae::Mutex mutex;
   std::vector<Orphans*> families;

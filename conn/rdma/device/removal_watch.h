@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// Detects the removal of an RDMA device by means of its own rdma_cm id, so that it also works while
-// no connection uses the device.
+// Detects the removal of an RDMA device by means of an rdma_cm id of its own, so that it also works
+// while no connection uses the device.
 
 #include <string>
 #include <string_view>
@@ -13,7 +13,7 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class RemovalWatch final : private CmUser {
  public:
-  /// Watches no device yet. Throws VerbsError.
+  /// Creates an object that watches no device yet. Throws VerbsError.
   explicit RemovalWatch(CmChannel& channel);
   /// Begins to watch the device that has this address. Returns false if no device has it. May be
   /// called only once.
