@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::size_t kDropsInTurn = 16;
 
-// Stores the result of failure() in `*why`, or out_of_memory() if there is no memory for its text.
-// Does nothing if `why` is null.
+// Stores the reason of a failure, the result of failure(), in `*why`, or out_of_memory() if there
+// is no memory for its text. Does nothing if `why` is null.
 template <typename Failing>
 void tell(Failure* why, Failing failure) noexcept {
   if (why == nullptr) return;
@@ -91,9 +91,8 @@ Block* BlockPool::acquire_zeros(std::size_t size, const MemoryLimit& limit, Fail
   return block;
 }
 
-// Takes the smallest free block that is large enough, and splits it in halves until it has the
-// order `order`; the other halves become free blocks. Returns null if no free block is large
-// enough.
+// Takes the smallest free block that is large enough, and splits it in halves until its size is 4
+// KiB << order; the other halves become free blocks. Returns null if no free block is large enough.
 Block* BlockPool::take(unsigned order) noexcept {
   unsigned found = order;
   while (found < kOrders && free_[found] == nullptr) ++found;
@@ -132,7 +131,8 @@ void BlockPool::grow(std::size_t size, unsigned order, const MemoryLimit& limit,
   const std::size_t wish = std::max(least, most != 0 ? std::min(usual, most) : usual);
   std::unique_ptr<Slab> slab;
   const auto make = [&](std::size_t bytes) {
-    // This is allocated before make_slab(), so that a lack of memory shows before a slab exists.
+    // These records of blocks are allocated before make_slab(), so that a lack of memory shows
+    // before a slab (memory to be cut into blocks) exists.
     std::vector<Block> units(whole ? 1 : bytes / kUnit);
     slab = make_slab(bytes, limit);
     slab->units = std::move(units);
@@ -179,8 +179,8 @@ void BlockPool::put(Block& block) noexcept {
     join(&block);
 }
 
-// Frees the block. Merges it with the other half of the block that it was split from if that half
-// is free, and repeats this with the merged block.
+// Adds the block to the free ones. Merges it with the other half of the block that it was split
+// from if that half is free, and repeats this with the merged block.
 void BlockPool::join(Block* block) noexcept {
   Slab& slab = *block->slab;
   std::size_t index = static_cast<std::size_t>(block - slab.units.data());
@@ -222,7 +222,7 @@ void BlockPool::empty_cache(Cache& cache, std::size_t left) noexcept {
   cache.least = cache.count;
 }
 
-// --- freeing empty slabs -------------------------------------------------------------------------
+// --- freeing unused memory -----------------------------------------------------------------------
 
 bool BlockPool::empty(const Slab& slab) noexcept {
   const Block& first = slab.units.front();
@@ -240,8 +240,8 @@ void BlockPool::drop(std::size_t index) noexcept {
 bool BlockPool::tick(ae::TimePoint now) noexcept {
   if (!touched_) return false;
   std::size_t left = kDropsInTurn;
-  // Merges the cached blocks that were not needed since the last tick(): `least` blocks were in the
-  // cache all the time.
+  // Merges those cached blocks that were not needed since the last tick(): as many as the smallest
+  // number (`least`) that the cache had since then.
   for (Cache& each : caches_) empty_cache(each, each.count - std::min(each.least, each.count));
   for (std::size_t i = slabs_.size(); i-- != 0;) {
     Slab& slab = *slabs_[i];
@@ -285,8 +285,8 @@ void BlockPool::clear() noexcept {
 
 namespace {
 
-// Time for which empty mappings are kept. It is short, because a RegisteredPool has kept the memory
-// for some time before it releases it to this pool.
+// Time for which unused memory mappings are kept. It is short, because a RegisteredPool has kept
+// the memory for some time before it releases it to this pool.
 constexpr ae::Duration kKeepPages = std::chrono::seconds(5);
 
 struct PageSlab final : Slab {

@@ -48,13 +48,13 @@ struct Slab {
   virtual ~Slab() = default;
   std::byte* base = nullptr;
   std::size_t size = 0;
-  ibv_mr* mr = nullptr;  ///< registration of the slab; null in a PagePool
-  /// One element for each 4 KiB of the slab; the element of a block's first 4 KiB represents the
-  /// block. A slab with `whole` has one element only.
+  ibv_mr* mr = nullptr;  ///< registration with the device; null in a PagePool
+  /// One element for each 4 KiB of the slab (this piece of memory); the element of a block's first
+  /// 4 KiB represents the block. A slab with `whole` has one element only.
   std::vector<Block> units;
   bool whole = false;  ///< true if the slab is a single block, larger than BlockPool::kLargest
-  /// Time at which tick() first found the slab empty; zero: the slab is in use or was not checked
-  /// yet.
+  /// Time at which tick() first found the slab (this piece of memory) unused; zero: it is in use or
+  /// was not checked yet.
   ae::TimePoint empty_since{};
 };
 
@@ -62,17 +62,17 @@ class BlockPool {
  public:
   static constexpr std::size_t kUnit = 4096;
   /// Number of block sizes: 4 KiB to 2 MiB, each twice as large as the one before. A larger block
-  /// is a slab of its own.
+  /// has a piece of memory (slab) of its own.
   static constexpr unsigned kOrders = 10;
   static constexpr std::size_t kLargest = kUnit << (kOrders - 1);
 
   struct Config {
-    std::size_t first = 256 * 1024;  ///< size of the first slab
-    /// Largest size in bytes of a slab. A new slab is about as large as all existing ones together,
-    /// but not smaller than `first` and not larger than this. Only a slab for a larger block is as
-    /// large as that block.
+    std::size_t first = 256 * 1024;  ///< size of the first slab in bytes
+    /// Largest size in bytes of a slab, a piece of memory that is cut into blocks. A new slab is
+    /// about as large as all existing ones together, but not smaller than `first` and not larger
+    /// than this. Only a slab for a larger block is as large as that block.
     std::size_t largest = kLargest;
-    ae::Duration keep{};  ///< time for which an empty slab is kept
+    ae::Duration keep{};  ///< time for which an unused slab (piece of memory) is kept
     /// True: released blocks are kept in a cache and not merged at once. For pools whose blocks are
     /// acquired and released all the time.
     bool cache = false;
@@ -83,9 +83,9 @@ class BlockPool {
   virtual ~BlockPool() = default;
 
   /// Returns a block of at least `size` bytes. Returns null, and stores the reason in `*why` if
-  /// `why` is not null, in these cases: there is no memory; `limit` does not allow the slab that
-  /// would be needed; the block would use memory that `limit` reserves. `slab`: maximum size in
-  /// bytes of a slab that is created for the block; 0: the usual size.
+  /// `why` is not null, in these cases: there is no memory; `limit` does not allow the slab (memory
+  /// to be cut into blocks) that would be needed; the block would use memory that `limit` reserves.
+  /// `slab`: maximum size in bytes of a slab that is created for the block; 0: the usual size.
   Block* acquire(std::size_t size, const MemoryLimit& limit, Failure* why = nullptr,
                  std::size_t slab = 0) noexcept;
   /// Does what acquire() does, and returns a block in which all bytes are zero.
@@ -93,26 +93,28 @@ class BlockPool {
   void release(Block* block) noexcept;
 
   /// Call it about once a second. Merges cached blocks that were not needed since the last call,
-  /// and frees slabs that have been empty for Config::keep. One call frees only a few slabs,
-  /// because that is slow. Returns true if more slabs can be freed: call it again soon.
+  /// and frees slabs (pieces of memory) that have been empty for Config::keep. One call frees only
+  /// a few, because that is slow. Returns true if more slabs can be freed: call it again soon.
   bool tick(ae::TimePoint now) noexcept;
-  /// Frees all empty slabs.
+  /// Frees all slabs (pieces of memory that are cut into blocks) of which no block is in use.
   void give_back() noexcept;
-  /// Frees one empty slab. Returns false if there was none.
+  /// Frees one slab of memory of which no block is in use. Returns false if there was none.
   bool give_back_one() noexcept;
-  /// Returns true if no block is cached and no slab is empty, so that tick() has nothing to do.
+  /// Returns true if tick() has nothing to do: no released block is cached, and each slab of memory
+  /// has a block in use.
   bool at_rest() const noexcept;
 
-  std::size_t bytes() const noexcept { return bytes_; }  ///< number of bytes in all slabs
-  /// Returns the number of bytes in slabs that no acquired block uses.
+  std::size_t bytes() const noexcept { return bytes_; }  ///< size of all memory of the pool
+  /// Returns the number of bytes of the pool's memory that no acquired block uses.
   std::size_t idle() const noexcept { return bytes_ - used_; }
   std::size_t slabs() const noexcept { return slabs_.size(); }
 
  protected:
-  /// Creates a slab of `size` bytes. Throws VerbsError or std::bad_alloc.
+  /// Creates a slab (memory to be cut into blocks) of `size` bytes. Throws VerbsError or
+  /// std::bad_alloc.
   virtual std::unique_ptr<Slab> make_slab(std::size_t size, const MemoryLimit& limit) = 0;
-  /// Frees all slabs. Derived classes call it in their destructors, while the objects that
-  /// make_slab() uses still exist.
+  /// Frees all memory of the pool. Derived classes call it in their destructors, while the objects
+  /// that make_slab() uses still exist.
   void clear() noexcept;
   const std::vector<std::unique_ptr<Slab>>& all_slabs() const noexcept { return slabs_; }
 
@@ -145,8 +147,8 @@ class BlockPool {
 
 class RegisteredPool;
 
-/// The memory mappings of one event loop. RegisteredPools take blocks from this pool and register
-/// them as their slabs.
+/// The memory mappings of one event loop. RegisteredPools take blocks from this pool, register them
+/// with a device, and cut them into smaller blocks.
 class PagePool final : public BlockPool {
  public:
   PagePool();
@@ -156,8 +158,8 @@ class PagePool final : public BlockPool {
   bool tick_all(ae::TimePoint now) noexcept;
   void give_back_all() noexcept;
   bool all_at_rest() const noexcept;
-  /// Returns the numbers of registrations in all protection domains that take memory from this
-  /// pool.
+  /// Returns the numbers of registrations of memory in all protection domains that take memory from
+  /// this pool.
   RegistrationCounts& registrations() noexcept { return registrations_; }
   const RegistrationCounts& registrations() const noexcept { return registrations_; }
 
@@ -180,8 +182,8 @@ class RegisteredPool final : public BlockPool {
   ~RegisteredPool() override;
   static std::uint32_t lkey(const Block& block) noexcept { return block.slab->mr->lkey; }
   static std::uint32_t rkey(const Block& block) noexcept { return block.slab->mr->rkey; }
-  /// Deregisters all slabs, so that the device can be closed. Blocks that are still acquired stay
-  /// valid as ordinary memory.
+  /// Deregisters all memory of this pool, so that the device can be closed. Blocks that are still
+  /// acquired stay valid as ordinary memory.
   void leave_device() noexcept;
 
  protected:

@@ -13,10 +13,10 @@ namespace {
 
 // Bytes of one entry in the ring of a completion queue, on most devices.
 constexpr std::size_t kEntryBytes = 64;
-// Least numbers of entries of the first queue of a loop, and of each further one. The first queue
-// suffices for a few connections. A loop that needs a second queue is a server; its connections
-// need 32 to 40 entries each, so that eight queues of at most 64 Ki entries are enough for 10,000
-// connections.
+// Least numbers of entries of the first completion queue of a loop, and of each further one. The
+// first suffices for a few connections. A loop that needs a second queue is a server; its
+// connections need 32 to 40 entries each, so that eight queues of at most 64 Ki entries are enough
+// for 10,000 connections.
 constexpr std::uint32_t kFirstEntries = 2048, kSecondEntries = 32000;
 constexpr ae::Duration kKeepQueue = std::chrono::seconds(45);
 

@@ -31,10 +31,12 @@ struct CompletionQueue {
   Cq cq;
   Pinned ring;
   std::uint32_t leased = 0;
-  /// Completions that were polled and may not be dispatched yet, in order. If a handler polls the
-  /// queue again, that nested poll dispatches these first, so that the order is kept.
+  /// Completions of the last poll, in order, some of which might not have been passed to their
+  /// owners yet. If a handler polls the queue again, that nested poll passes these on first, so
+  /// that the order is kept.
   std::array<ibv_wc, kPollBatch> polled;
-  // The completions that are not dispatched yet are polled[next] to polled[end - 1].
+  // The polled completions that have not been passed to their owners yet: polled[next] to
+  // polled[end - 1].
   std::uint32_t next = 0, end = 0;
   bool event_due = false;  // true if an event was requested and not taken from the channel yet
   // Time at which tick() first found the queue unused; zero: it is in use, or was not checked yet.
@@ -95,19 +97,21 @@ class CompletionQueues {
   CompletionQueue* only_unarmed() const noexcept {
     return unarmed_.size() == 1 ? unarmed_.front() : nullptr;
   }
-  /// Arms the only unarmed queue. The caller must poll it once more before the loop sleeps. Returns
-  /// false if the device fails to arm it.
+  /// Arms (requests an event for the next completion of) the only queue that is not armed. The
+  /// caller must poll it once more before the loop sleeps. Returns false if the device fails to arm
+  /// it.
   bool arm(CompletionQueue& queue) noexcept {
     if (!queue.cq.arm()) return false;
     unarmed_.clear();
     if (!std::exchange(queue.event_due, true)) ++events_due_;
     return true;
   }
-  /// Arms all unarmed queues and returns them. The caller must poll them once more before the loop
-  /// sleeps. Sets `lost` to true if the device fails to arm a queue.
+  /// Arms all queues that are not armed (requests an event for their next completions) and returns
+  /// them. The caller must poll them once more before the loop sleeps. Sets `lost` to true if the
+  /// device fails to arm a queue.
   const std::vector<CompletionQueue*>& arm(bool& lost) noexcept;
-  /// Counts an armed queue as unarmed again, so that it is polled: the poll after arm() may have
-  /// left completions in it.
+  /// Counts an armed queue (one that has requested an event) as unarmed again, so that it is
+  /// polled: the poll after arm() may have left completions in it.
   void look_again(CompletionQueue& queue) noexcept;
   /// Frees queues that no queue pair has used for some time. The first queue is never freed.
   void tick(ae::TimePoint now) noexcept;
@@ -119,7 +123,7 @@ class CompletionQueues {
   int vector_;
   CompChannel channel_;  // the completion channel; declared before queues_, which it must outlive
   std::vector<std::unique_ptr<CompletionQueue>> queues_;
-  // Each has capacity for all queues, so that adding one cannot throw.
+  // Both lists have capacity for all queues, so that adding one cannot throw.
   std::vector<CompletionQueue*> unarmed_, arming_;
   std::size_t events_due_ = 0;
 };

@@ -10,11 +10,11 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// Time for which empty slabs and unused keys are kept, so that the next burst of connections can
+// Time for which unused memory and unused keys are kept, so that the next burst of connections can
 // use them. They are freed about a minute after the last burst, because tick() notices late that
 // they are unused.
 constexpr ae::Duration kKeepUnused = std::chrono::seconds(45);
-// Bytes of memory for sending in the first slab of a domain with one connection.
+// Bytes for data to send in the first piece of memory of a protection domain with one connection.
 constexpr std::size_t kFirstToSend = 16 * 1024;
 
 BlockPool::Config local_config(const Domain::Config& config) {

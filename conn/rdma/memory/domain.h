@@ -2,8 +2,8 @@
 #pragma once
 // A protection domain (the device lets queue pairs use only memory of their own domain), with its
 // posted receives, its memory for sending and its receive windows. The connections of a loop share
-// one domain if keys can be bound to a queue pair, or if the peers trust each other; otherwise each
-// connection has its own domain.
+// one domain if the keys of receive windows can be bound to a queue pair, or if the peers trust
+// each other; otherwise each connection has its own domain.
 
 #include <cstdint>
 #include <memory>
@@ -45,7 +45,7 @@ class Domain {
   /// Returns the registrations of user memory, from which data is sent without a copy.
   Registrations& user_memory() noexcept { return user_memory_; }
   /// Returns the pool for receive windows of `length` bytes, which peers write into. Short windows
-  /// stay allocated while long ones come and go. They have their own pool, so that a slab of long
+  /// stay allocated while long ones come and go. They have their own pool, so that memory of long
   /// windows can be freed.
   RegisteredPool& windows(std::size_t length) noexcept {
     return length <= kShortWindow ? *short_windows_ : *long_windows_;
@@ -60,16 +60,17 @@ class Domain {
   /// Stores a memory window whose key was invalidated, for the next take_key(). Frees it if there
   /// is no memory to store it.
   void keep_key(BoundKey key) noexcept;
-  /// Sets how many unbound keys to keep available; has no effect unless bind_keys() and
-  /// hands_keys_on(). If there are fewer, creates one; repeated calls create the others. Throws
-  /// VerbsError or std::bad_alloc.
+  /// Sets how many unbound keys (memory windows without a queue pair) to keep available; has no
+  /// effect unless bind_keys() and hands_keys_on(). If there are fewer, creates one; repeated calls
+  /// create the others. Throws VerbsError or std::bad_alloc.
   void keep_ready(std::size_t keys);
   /// Stops binding keys: from now on, receive windows use the key of the whole memory region. Call
   /// it only for a domain with one connection, while that has no window. Throws std::bad_alloc.
   void give_up_binding();
 
-  /// Frees one slab that is not in use. Returns false if there is none. Repeated calls, in several
-  /// iterations of the loop, spread the work of destroying the domain.
+  /// Frees one slab (large piece) of registered memory that is not in use. Returns false if there
+  /// is none. Repeated calls, in several iterations of the loop, spread the work of destroying the
+  /// domain.
   bool give_back_one() noexcept {
     return local_.give_back_one() || short_windows_->give_back_one() ||
            long_windows_->give_back_one();
@@ -77,7 +78,8 @@ class Domain {
   /// Destroys all verbs objects of this domain, so that the device can be closed. Memory that is
   /// still in use stays valid as ordinary memory. No queue pair of this domain may exist any more.
   void leave_device() noexcept;
-  /// Frees keys that have been unused for some time, down to the number that keep_ready() set.
+  /// Frees keys (memory windows) that have been unused for some time, except the number set by
+  /// keep_ready().
   void tick(ae::TimePoint now) noexcept;
   bool at_rest() const noexcept { return keys_.size() <= keys_ready_; }
 

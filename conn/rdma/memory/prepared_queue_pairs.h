@@ -35,8 +35,8 @@ struct PreparedQueuePair {
   Pinned rings;
 };
 
-/// Returns the attributes for ibv_create_qp(): without a receive queue, and with one piece of
-/// memory (scatter/gather entry) for each send. The caller may change them.
+/// Returns the attributes for ibv_create_qp(): without a receive queue of its own, and with one
+/// piece of memory (scatter/gather entry) for each send. The caller may change them.
 ibv_qp_init_attr ask_for(const QueuePairShape& shape, const CqLease& lease) noexcept;
 /// Counts the approximate size of a queue pair's rings as pinned memory for as long as the result
 /// exists.
@@ -51,15 +51,16 @@ class PreparedQueuePairs {
 
   std::size_t size() const noexcept { return ready_.size(); }
   std::size_t count(const QueuePairShape& shape) const noexcept;
-  /// Stores a prepared queue pair, and acquires `window` bytes of memory for its first receive
-  /// window. Throws VerbsError or std::bad_alloc.
+  /// Stores a queue pair that was created in advance, and acquires `window` bytes of memory for its
+  /// first receive window. Throws VerbsError or std::bad_alloc.
   void add(PreparedQueuePair made, Domain& domain, std::uint32_t window, const MemoryLimit& limit);
-  /// Removes a queue pair of this shape and returns it. Releases the memory of its window to the
-  /// pool, where the caller can acquire it. Returns no value if there is no such queue pair.
+  /// Removes a queue pair of this shape and returns it. Releases the memory kept for its first
+  /// receive window to the pool, where the caller can acquire it. Returns no value if there is no
+  /// such queue pair.
   std::optional<PreparedQueuePair> take(const QueuePairShape& shape) noexcept;
-  /// Destroys one prepared queue pair. Returns false if there was none.
+  /// Destroys one queue pair that was created in advance. Returns false if there was none.
   bool drop_one() noexcept;
-  /// Destroys all prepared queue pairs of the domain.
+  /// Destroys all queue pairs that were created in advance in this protection domain.
   void drop_of(const Domain& domain) noexcept;
   void clear() noexcept;
 

@@ -80,7 +80,8 @@ class ReceiveQueue {
   // Number of receives that completed or were declared lost. It equals newest_consumed_ if no
   // receive was overtaken.
   std::uint64_t came_back_ = 0;
-  // Value of newest_consumed_ at the last take_lost(); 0: not called yet.
+  // Highest number of a completed receive (newest_consumed_) at the last call of take_lost(); 0: it
+  // was not called yet.
   std::uint64_t overtaken_ = 0;
   ibv_srq* srq_ = nullptr;
   ibv_qp* qp_ = nullptr;

@@ -13,8 +13,8 @@ WindowBuffer ReceiveWindow::buffer() noexcept {
   buffer.data = block_->data;
   buffer.length = length_;
   buffer.address = reinterpret_cast<std::uintptr_t>(block_->data);
-  // If the key must be bound, this is the key after the bind, which is not posted yet. The peer
-  // learns the key only after the bind request was posted.
+  // If the key must be bound, this is its value after the bind, whose request is not posted yet.
+  // The peer learns the key only after the bind request was posted.
   buffer.key = key_.window ? ibv_inc_rkey(key_.rkey) : RegisteredPool::rkey(*block_);
   buffer.owner = this;
   return buffer;

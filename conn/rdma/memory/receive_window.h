@@ -50,8 +50,9 @@ class ReceiveWindow {
   bool key_under_way() const noexcept {
     return state_ == State::kBinding || state_ == State::kInvalidating;
   }
-  /// Returns true if the window has its own memory window and key. A free window keeps them for its
-  /// next use if other connections cannot use them (Domain::hands_keys_on()).
+  /// Returns true if this receive window has a memory window and key of its own. A free receive
+  /// window keeps them for its next use if other connections cannot use them
+  /// (Domain::hands_keys_on()).
   bool has_key() const noexcept { return static_cast<bool>(key_.window); }
   /// Returns the number of bytes that the peer may write. (The memory itself may be larger.)
   std::uint32_t length() const noexcept { return length_; }
@@ -59,20 +60,20 @@ class ReceiveWindow {
 
   /// Acquires memory for the window, and a key if the domain binds keys. Throws VerbsError.
   void open(Domain& domain, std::uint32_t length, const MemoryLimit& limit);
-  /// Call it when the window is no longer needed. Returns true if the memory was released; false if
-  /// the key must be invalidated first (state kToInvalidate).
+  /// Gives up the window, which is no longer needed. Returns true if the memory was released; false
+  /// if the key must be invalidated first (state kToInvalidate).
   bool retire() noexcept;
-  /// Fills in the work request that binds the key (in state kToBind) or invalidates it (in state
-  /// kToInvalidate).
+  /// Fills in the work request that binds the key of this window (in state kToBind) or invalidates
+  /// it (in state kToInvalidate).
   void fill(ibv_send_wr& request) noexcept;
   /// Records that the work request from fill() was posted, as number `sequence` of the send queue.
   void posted(std::uint32_t sequence) noexcept;
   /// Records that all requests on the send queue up to number `sequence` have completed. Returns
   /// true if that changed the state.
   bool completed(std::uint32_t sequence, Domain& domain) noexcept;
-  /// drop_key() and drop() release a window when its queue pair ends. Call drop_key() before the
-  /// queue pair is destroyed, and drop(), which releases the memory, afterwards, when the device
-  /// can no longer write into it.
+  /// drop_key() and drop() release a receive window when its queue pair ends. Call drop_key()
+  /// before the queue pair is destroyed, and drop(), which releases the memory, afterwards, when
+  /// the device can no longer write into it.
   void drop_key() noexcept { key_ = {}; }
   void drop() noexcept;
 

@@ -7,17 +7,19 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// Multiples of size(): kRounds, the number of bytes confirmed in one measurement; kSettled, the
-// number confirmed between a change of size() and the next measurement.
+// In multiples of the send buffer's size: kRounds, the number of bytes confirmed in one
+// measurement; kSettled, the number confirmed between a change of the size and the next
+// measurement.
 constexpr std::uint64_t kRounds = 4;
 constexpr std::uint64_t kSettled = 4;
-// Number of measurements before a larger size is tried. A burst that ends earlier would not benefit
-// from a larger size.
+// Number of measurements before a larger send buffer is tried. A burst that ends earlier would not
+// benefit from a larger one.
 constexpr unsigned kMeasures = 16;
-// Factor by which the rate of confirmed bytes must rise for a larger size to be worth its memory.
+// Factor by which the rate of confirmed bytes must rise for a larger send buffer to be worth its
+// memory.
 constexpr double kGain = 1.03;
-// Pause after a trial without gain, as a multiple of the duration of the trial's measurement. The
-// pause at least doubles after each further trial without gain, up to kLongestPause.
+// Pause after a trial of a larger send buffer that gained nothing, as a multiple of the trial's
+// duration. The pause at least doubles after each further such trial, up to kLongestPause.
 constexpr int kPause = 16;
 constexpr ae::Duration kLongestPause = std::chrono::seconds(10);
 
@@ -33,8 +35,9 @@ void SendBufferTuning::watch(ae::TimePoint now) noexcept {
 void SendBufferTuning::count(std::size_t bytes, ae::TimePoint now,
                              const MemoryLimit& limit) noexcept {
   since_full_ += bytes;
-  // on_full() was not called while twice size() was confirmed, which is longer than a wait for the
-  // peer's next receive window. So something else limits the stream, or the stream has paused.
+  // The writer did not fill the send buffer (on_full()) while twice its size in bytes was
+  // confirmed, which takes longer than a wait for the peer's next receive window. So something else
+  // limits the stream, or the stream has paused.
   if (since_full_ > std::size_t{2} * size_) {
     since_full_ = 0;
     began_ = false;
@@ -48,7 +51,7 @@ void SendBufferTuning::count(std::size_t bytes, ae::TimePoint now,
   }
   counted_ += bytes;
   if (stage_ == Stage::kSettling) {
-    // Gives the peer time to adapt its receive windows to the larger size.
+    // Gives the peer time to adapt its receive windows to the larger send buffer.
     if (counted_ < kSettled * size_) return;
     stage_ = Stage::kTrying;
     begin_ = now;

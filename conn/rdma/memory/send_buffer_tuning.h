@@ -26,14 +26,14 @@ class SendBufferTuning {
   /// accepted and that the device has not confirmed yet.
   std::uint32_t size() const noexcept { return size_; }
 
-  /// Call when the writer has more bytes than size() allows and all accepted bytes are posted: then
-  /// size() limits the throughput.
+  /// Records that the size of the send buffer limits the throughput: the writer has more bytes than
+  /// size() allows, and all accepted bytes are posted.
   void on_full(ae::TimePoint now) noexcept {
     full_at_ = now;
     since_full_ = 0;
     if (stage_ == Stage::kResting && now >= again_at_) watch(now);
   }
-  /// Call when the device has confirmed `bytes` bytes. This may increase size(), but only if at
+  /// Counts `bytes` bytes that the device has confirmed. This may increase size(), but only if at
   /// most half of the memory that `limit` allows is in use then.
   void on_confirmed(std::size_t bytes, ae::TimePoint now, const MemoryLimit& limit) noexcept {
     if (stage_ != Stage::kResting) [[unlikely]]
@@ -46,8 +46,8 @@ class SendBufferTuning {
   void on_idle_write(Now now) noexcept {
     if ((size_ != usual_ || stage_ != Stage::kResting) && now() - full_at_ >= kIdle) reset();
   }
-  /// Call when no memory for the send buffer is available. Resets size(), which then does not grow
-  /// for a second.
+  /// Call when no memory for the send buffer is available. Resets size() to its initial value; it
+  /// then does not grow for a second.
   void on_refusal(ae::TimePoint now) noexcept {
     reset();
     again_at_ = now + kIdle;

@@ -11,11 +11,12 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// Largest number of unused References that a ReferencePool keeps.
+// Largest number of unused Reference objects (descriptions of user memory to send) that a
+// ReferencePool keeps.
 constexpr std::size_t kKept = 256;
 
-// The sizes, in bytes, of the blocks that are acquired. There are only a few, so that free blocks
-// can be merged easily.
+// The sizes, in bytes, of the memory blocks in which data to send is stored. There are only a few,
+// so that free blocks can be merged easily.
 constexpr std::array<std::size_t, 4> kSizes{4096, 16384, 65536, 262144};
 
 // Acquires a block: of the smallest of kSizes that is at least `hint`, or of the largest one. If
@@ -78,9 +79,10 @@ Block* StagingQueue::take(std::size_t size, std::size_t least, const MemoryLimit
   return block;
 }
 
-// Moves the bytes in the cell that are not posted to a new block with space for `more` bytes, so
-// that one request can send all of them. Returns false and changes nothing if the cell is not the
-// last block, bytes in it are in flight, or there is no memory.
+// Moves those bytes in the cell (the queue's own small array) that are not posted yet to a new
+// block with space for `more` bytes, so that one request can send all of them. Returns false and
+// changes nothing if the cell is not the last block, bytes in it are in flight, or there is no
+// memory.
 bool StagingQueue::leave_cell(std::size_t more, const MemoryLimit& limit) noexcept {
   if (tail_ != &cell_ || cell_.posted != cell_.completed) return false;
   const std::uint32_t held = cell_.filled - cell_.posted;

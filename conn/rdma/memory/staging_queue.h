@@ -64,21 +64,23 @@ class StagingQueue {
     references_ = references;
   }
 
-  /// Sets how many bytes the cell can hold: the smaller of `bytes` and kCell. `bytes`: largest size
-  /// of inline data; 0: the cell is not used. Call it only while the queue is empty.
+  /// Sets how many bytes the cell (a small array for bytes that are sent inline) can hold: the
+  /// smaller of `bytes` and kCell. `bytes`: largest size of inline data; 0: the cell is not used.
+  /// Call it only while the queue is empty.
   void use_cell(std::uint32_t bytes) noexcept {
     assert(head_ == nullptr);
     cell_.data = cell_bytes_.data();
     cell_.size = std::min(bytes, kCell);
   }
   static constexpr std::uint32_t kCell = 128;
-  /// Returns true if `size` bytes fit into the cell, and the queue contains nothing but the cell,
-  /// or nothing.
+  /// Returns true if `size` bytes fit into the cell (a small array for bytes that are sent inline),
+  /// and the queue has no other bytes than those in the cell.
   bool has_cell_for(std::size_t size) const noexcept {
     if (head_ == nullptr) return size <= cell_.size;
     return tail_ == &cell_ && cell_.posted == cell_.completed && size <= cell_.size - cell_.filled;
   }
-  /// Copies `size` bytes into the cell; has_cell_for() must be true.
+  /// Appends `size` bytes to the queue by a copy into its cell, a small array; has_cell_for() must
+  /// be true.
   void append_to_cell(const void* from, std::size_t size) noexcept {
     AECONN_HOT_ASSERT(has_cell_for(size));
     if (head_ == nullptr) return begin_cell(from, size);
@@ -86,7 +88,7 @@ class StagingQueue {
     cell_.filled += static_cast<std::uint32_t>(size);
     staged_ += size;
   }
-  /// Does what append_to_cell() does while the queue is empty.
+  /// Does what append_to_cell() does; the queue must be empty.
   void begin_cell(const void* from, std::size_t size) noexcept {
     AECONN_HOT_ASSERT(empty() && held() == 0 && size <= cell_.size);
     std::memcpy(cell_bytes_.data(), from, size);
@@ -96,12 +98,12 @@ class StagingQueue {
     head_ = tail_ = &cell_;
     staged_ = size;
   }
-  /// Returns true if the queue holds no memory: nothing is staged or in flight.
+  /// Returns true if the queue holds no memory: no bytes wait to be posted, and none are in flight.
   bool empty() const noexcept { return head_ == nullptr; }
   std::uint32_t cell_size() const noexcept { return cell_.size; }
 
   /// Copies bytes to the end of the queue and returns how many. This is less than `size` only if
-  /// the pool has no free block and `limit` allows no new slab. The last quarter of the limit is
+  /// the pool has no free block and `limit` allows no more memory. The last quarter of the limit is
   /// reserved for empty queues, which get one small block each.
   std::size_t append(const std::byte* from, std::size_t size, const MemoryLimit& limit) noexcept;
   /// Returns space for at least `size` bytes at the end of the queue, which the caller may fill
@@ -113,7 +115,7 @@ class StagingQueue {
   /// Acquires memory, if necessary, so that the next reserve() or append() finds contiguous space
   /// for `size` bytes. Returns false if there is no memory.
   bool secure(std::size_t size, const MemoryLimit& limit) noexcept;
-  /// Releases the blocks at the front of the queue all bytes of which the device has confirmed.
+  /// Releases those blocks at the front of the queue of which the device has confirmed all bytes.
   void trim() noexcept;
   /// Adds `size` bytes of registered user memory to the queue, which are sent without a copy.
   /// Returns false if there is no memory for the Reference.
@@ -129,7 +131,7 @@ class StagingQueue {
   std::size_t held() const noexcept { return staged_ + in_flight_; }
   /// Returns the number of bytes in the queue that are in user memory.
   std::size_t referred() const noexcept { return referred_; }
-  /// Returns the number of bytes in the queue that were copied into blocks or into the cell.
+  /// Returns the number of bytes in the queue that were copied into memory of this library.
   std::size_t buffered() const noexcept { return held() - referred_; }
 
   /// Stores in `out` the contiguous segments of the oldest bytes that are not posted yet: up to
@@ -141,25 +143,26 @@ class StagingQueue {
     if (tail_ == nullptr || tail_->filled - tail_->posted != staged_) return {nullptr, 0, 0};
     return {tail_->data + tail_->posted, static_cast<std::uint32_t>(staged_), lkey_of(*tail_)};
   }
-  /// Returns true if the queue consists of the cell and none of its bytes is posted; they are then
-  /// in_cell(), and nothing is in flight.
+  /// Returns true if all bytes of the queue are in the cell (its own small array) and none is
+  /// posted yet; they are then in_cell(), and nothing is in flight.
   bool is_cell() const noexcept { return head_ == &cell_ && tail_ == &cell_ && cell_.posted == 0; }
   Segment in_cell() const noexcept { return {cell_bytes_.data(), cell_.filled, 0}; }
-  /// Does what on_all_copied() does if is_cell().
+  /// Does what on_all_copied() does, for the case that is_cell() is true.
   void on_cell_copied() noexcept {
     AECONN_HOT_ASSERT(is_cell() && staged_ == cell_.filled && in_flight_ == 0);
     head_ = tail_ = nullptr;
     staged_ = 0;
   }
-  /// Returns true if `segment` is in the cell, so that it must be an inline request of its own.
+  /// Returns true if `segment` is in the cell, an array that is not registered, so that it must be
+  /// sent as an inline request of its own.
   bool is_in_cell(const Segment& segment) const noexcept {
     return reinterpret_cast<std::uintptr_t>(segment.data) -
                reinterpret_cast<std::uintptr_t>(cell_bytes_.data()) <
            kCell;
   }
   void on_posted(std::size_t bytes) noexcept;
-  /// Records that all staged bytes were posted inline: the device has copied them, so they count as
-  /// completed at once. No other bytes may be in flight.
+  /// Records that all bytes that were not posted yet have been posted inline: the device has copied
+  /// them, so they count as completed at once. No other bytes may be in flight.
   void on_all_copied() noexcept {
     assert(in_flight_ == 0);
     if (is_cell()) return on_cell_copied();
@@ -194,7 +197,8 @@ class StagingQueue {
   Block* reserved_ = nullptr;
   std::size_t staged_ = 0, in_flight_ = 0, referred_ = 0;
   std::size_t references_done_ = 0;
-  // The cell, as a block. It is the first block of the queue, or not in the queue.
+  // Describes the cell (cell_bytes_) as a block. It is the first block of the queue, or not in the
+  // queue.
   Block cell_;
   std::array<std::byte, kCell> cell_bytes_;
 };

@@ -31,7 +31,7 @@ class Registrations {
 
   /// Returns the lkey with which the device reads `memory`. Registers the memory first if
   /// necessary. Returns no value if `limit` does not allow that, or if the device refuses; after a
-  /// refusal, the device is not asked again for a second.
+  /// refusal, registration is not tried again for a second.
   std::optional<std::uint32_t> key(const UserMemory& memory, const MemoryLimit& limit,
                                    ae::TimePoint now) noexcept;
   void forget(const UserMemory& memory) noexcept { known_.erase(&memory); }
