@@ -118,7 +118,8 @@ bool InPlace::flush() {
 
 bool InPlace::has_room() { return (!waits() || flush()) && !connection_->wanted_.full; }
 
-/// Sets whether output waits for the Carrier, which must then signal when it accepts more data.
+/// Sets whether output waits for the Carrier, which sends it: the Carrier must then signal when it
+/// accepts more data.
 void InPlace::set_blocked(bool blocked) {
   connection_->wanted_.blocked = blocked;
   ask_carrier(blocked);

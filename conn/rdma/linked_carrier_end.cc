@@ -191,8 +191,9 @@ void LinkedCarrier::peer_closed() {
     if (link_.stream.peer().tells_end() && !link_.stream.peer_end().finished())
       return end_path({std::make_error_code(std::errc::connection_reset),
                        "the connection was cut before the peer ended its stream"});
-    // A peer whose connection can continue over another network path (there is a session) announces
-    // a close by the message kFinished. This peer has not, so it has not closed but lost its path.
+    // A peer whose connection can continue over another network path (which has a session)
+    // announces a close by the message kFinished. This peer has not, so it has not closed but lost
+    // its path.
     if (session() != nullptr && !link_.stream.peer_end().leaves())
       return end_path({std::make_error_code(std::errc::connection_reset),
                        "the connection was cut while the peer still read"});

@@ -39,8 +39,8 @@ const SipKey& Session::next_key(std::uint64_t arrived) noexcept {
 bool Session::may_know_other_key(std::uint64_t arrived, bool several) noexcept {
   if (!two_keys(arrived) || several) return two_keys(arrived);
   // The peer changes from the old key to the new one, and never back. So if it has refused the old
-  // key and then the new one, the refusal is final. A request without an answer shows nothing about
-  // its key.
+  // key and then the new one, the refusal is final; the old one's alone is not. A request without
+  // an answer shows nothing about its key.
   if (request_key_ == key_before_) return before_refused_ = true;
   return !before_refused_;
 }

@@ -17,7 +17,8 @@ class TrustedSenders {
   TrustedSenders() = default;  ///< trusts nobody
   /// Trusts every sender, for Unix sockets: the permissions of their file decide who can connect.
   static TrustedSenders everybody() noexcept;
-  /// Trusts the addresses and networks of a list such as "10.0.0.1,fd00::/8". Throws Error.
+  /// Returns an object that trusts the addresses and networks of a list such as
+  /// "10.0.0.1,fd00::/8". Throws Error.
   static TrustedSenders parse(std::string_view list);
 
   /// Whether connections from this address must begin with a header. An IPv4-mapped IPv6 address is

@@ -84,8 +84,8 @@ class Device {
   bool binds_alone() const noexcept { return rxe_; }
   /// True for soft-RoCE. When a process dies, the kernel destroys its youngest objects first, and
   /// the driver waits 50 s for a queue pair to which an older memory window is bound; until then,
-  /// the peers do not learn of the end. So memory windows must be allocated after their queue pair
-  /// and must not be reused for another one.
+  /// the peers do not learn of the end. So memory windows, whose keys peers use, must be allocated
+  /// after their queue pair and must not be reused for another one.
   bool keys_are_younger() const noexcept { return rxe_; }
   /// True for soft-RoCE, which checks an access with a bound key against the whole memory region
   /// instead of the bound part. So each receive window must have its own memory region.

@@ -10,7 +10,7 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// Time for which unused memory and unused keys are kept, so that the next burst of connections can
+// Time for which unused memory and memory keys are kept, so that the next burst of connections can
 // use them. They are freed about a minute after the last burst, because tick() notices late that
 // they are unused.
 constexpr ae::Duration kKeepUnused = std::chrono::seconds(45);

@@ -241,8 +241,8 @@ std::optional<ControlMessage> Stream::next_control(ae::TimePoint,
   }
   const ReceiveWindowQueue& line = inbound_.line();
   for (std::size_t i = 0; i < line.unannounced(); ++i) {
-    // The peer already has a receive window of ours to write into, so this offer is not urgent.
-    // Like data, it waits for a proof that the peer has free receives.
+    // The peer already has a receive window of ours to write into, so announcing the next one is
+    // not urgent. Like data, it waits until the peer has shown that it has free receives.
     if (line.is_ahead(i) && proof.can_probe() && proof.few_receives(planned - place)) break;
     if (place-- != 0) continue;
     const WindowBuffer& window = line.to_announce(i);

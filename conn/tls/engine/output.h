@@ -85,8 +85,8 @@ class Output {
   /// program fit in: four full records, as OpenSSL writes them, and one more of any size.
   static constexpr std::size_t kMostGathered = 4 * (16384 + 64) + kLargestRecord;
   /// Makes put() gather up to kMostGathered bytes in `room` (a buffer), which must remain until
-  /// send_gathered(). No effect if bytes are kept already, or if the room is too small for a
-  /// record.
+  /// send_gathered(). No effect if bytes of an earlier put() wait to be sent, or if the room is too
+  /// small for one TLS record.
   void gather(std::span<char> room) noexcept {
     if (state_ != State::kThrough || next_type_ != 0 || room.size() < kLargestRecord) return;
     room_ = room.first(std::min(room.size(), kMostGathered));
