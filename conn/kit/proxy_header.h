@@ -25,8 +25,8 @@ class AECONN_API ProxyHeaderReader {
     kComplete,    ///< the header has been read
     kMalformed,   ///< the bytes are no valid header; problem() says why
   };
-  /// Longest header of version 2 that is accepted, in bytes. The protocol allows 65551; the
-  /// addresses take 232 at most, and the rest are additional fields (TLV), which are skipped.
+  /// Longest header of the PROXY protocol, version 2, that is accepted, in bytes. The protocol
+  /// allows 65551; addresses take 232 at most, the rest are additional fields, which are skipped.
   static constexpr std::size_t kMost = 4096;
 
   /// Reads from `bytes`, which follow those of the last call. Returns how many of these bytes

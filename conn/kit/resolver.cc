@@ -50,7 +50,7 @@ class ResolverCategory final : public std::error_category {
 const ResolverCategory& resolver_category() {
   return ae::once([] { return ResolverCategory(); });
 }
-// Creates the category before main(), so that reporting a failure later needs no memory for it.
+// Creates the error category before main(), so that reporting a failure later needs no memory.
 [[maybe_unused]] const ResolverCategory& resolver_category_made = resolver_category();
 
 const in6_addr* v4_mapped_tail(const SocketAddress& address, in_addr& out) {

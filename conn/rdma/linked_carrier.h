@@ -106,8 +106,9 @@ class LinkedCarrier : public QueuedCarrier,
   /// check): ends the connection if the stream has failed, provides receive windows that the stream
   /// wants, and schedules the posting of requests that are due.
   void after_input();
-  /// Call when the user has read a receive window to its end: does what after_input() does, and
-  /// frees the copy of unread bytes if that was read to its end.
+  /// Call when the user has read all bytes of a receive window (memory for the peer's data), so
+  /// that another may be provided, as by after_input(). If a network path was lost, its unread
+  /// bytes were copied; this function also frees that copy once the user has read all of it.
   void on_window_read();
   /// Ends the user's view of received bytes (the result of peek()), and frees memory that was kept
   /// for it. Returns true if the user was waiting for more than one byte, so that the read handler

@@ -91,10 +91,10 @@ class Sender {
   /// messages, then the bytes that fit into the peer's receive window. `keys_alone`: a key change
   /// must be alone on the send queue. `prove`: completions must prove that everything is delivered.
   Posted post(ibv_qp* qp, WindowMemory& windows, bool keys_alone, bool prove, ae::TimePoint now);
-  /// Posts the staged bytes (written and not posted yet) as one request, if that is all that is
-  /// due: they are contiguous, they do not fill the peer's receive window, no control message is
-  /// due, and no completion needs to be requested. Returns their number; 0 if it has posted
-  /// nothing: post() decides then. No key change (bind or invalidation) may be due.
+  /// Posts the staged bytes (written and not posted yet) as one request, if nothing else has to be
+  /// posted: they are contiguous, they do not fill the peer's receive window, there is no control
+  /// message, and no completion needs to be asked for. Returns the number of bytes posted; 0: none,
+  /// and post() must be called. The caller ensures that no memory key must be bound or invalidated.
   std::uint32_t post_straight(ibv_qp* qp, ae::TimePoint now) noexcept;
   /// Call before the queue pair is stopped: requests that were carried out and asked for no
   /// completion would otherwise not be reported. Posts a write of zero bytes that asks for a
@@ -114,8 +114,8 @@ class Sender {
   /// Returns true if the device reported a full send queue although fewer requests are in flight
   /// than it should hold: post again soon.
   bool was_refused() const noexcept { return post_again_; }
-  /// Returns the time at which a completion for the last requests must be requested, so that their
-  /// memory is freed even if no other request follows; TimePoint::max() if that is not needed.
+  /// Returns the time at which the device must be asked for a completion of the last work requests,
+  /// so that their memory is freed even if none follows; TimePoint::max() if that is not needed.
   ae::TimePoint ask_at() const noexcept { return ask_at_; }
 
   // --- recording completions ---------------------------------------------------------------------

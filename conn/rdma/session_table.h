@@ -23,8 +23,8 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 class SessionTable {
  public:
-  /// Interface of a connection that has a session in the table. Its function is called on the
-  /// thread of the connection's loop.
+  /// Interface through which the table calls a connection whose session (what can continue over
+  /// another network path) it holds, on the thread of the connection's loop.
   class User {
    public:
     /// Called when the peer asks for a new network path for the session, by a request with a valid

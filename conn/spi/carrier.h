@@ -134,8 +134,8 @@ class AECONN_API CarrierHost : public ae::Deferred {
   /// the second call fails as well, the next operation reports the failure.
   void watch_or_fail() noexcept;
 
-  /// Replaces this host's carrier by the carrier of `from`, a connection on the same loop that has
-  /// just been established and has not read or written anything. The state becomes kConnected.
+  /// Replaces the carrier of this connection by that of `from`, a connection on the same loop that
+  /// has just been established and has not read or written anything. The state becomes kConnected.
   /// `from` gets the old carrier, and the caller must close it.
   virtual void take_over(CarrierHost& from) noexcept = 0;
   /// Stores the description of how the connection got its carrier, which info() and path() then

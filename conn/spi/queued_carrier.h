@@ -16,8 +16,8 @@ namespace conn { inline namespace AECONN_ABI {
 /// Transports derive from it. To be used on the loop's thread.
 class AECONN_API QueuedCarrier : public Carrier, public ReadyItem {
  protected:
-  /// Creates a carrier that `list` runs. `list` is the transport's ReadyList for the connection's
-  /// loop; detach_list() must be called before the list is destroyed.
+  /// Creates a carrier whose due handlers `list` runs: the transport's ReadyList for the loop of
+  /// the connection. detach_list() must be called before the list is destroyed.
   QueuedCarrier(const ConnectionType& type, ReadyList& list) : Carrier(type), list_(&list) {}
 
   // readable() and writable() are called only while the connection is connected or closed. In state

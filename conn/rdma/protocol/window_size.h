@@ -64,8 +64,8 @@ class WindowSize {
   /// arrived, unless our reader was the reason for the wait. Returns true if the peer should now
   /// have more windows than before. `announced_at`: time at which the window was announced.
   bool on_peer_waited(std::uint32_t length, ae::TimePoint announced_at, ae::TimePoint now) noexcept;
-  /// Returns true if no window has become full for kWindowsQuiet. It then also resets length() and
-  /// count() to one window of the initial length.
+  /// Returns true if no receive window has become full for the time kWindowsQuiet. It then also
+  /// resets length() and count() to one window of the initial length.
   bool tick(ae::TimePoint now) noexcept;
   /// Returns the time from which tick() returns true, unless another window becomes full before.
   ae::TimePoint quiet_at() const noexcept { return last_full_at_ + flow::kWindowsQuiet; }
