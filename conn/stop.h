@@ -55,7 +55,7 @@ class AECONN_API Stop {
     /// that it makes later, and delivered to the loop by signalfd(2); handlers that the program has
     /// set for them do not run. Empty: none; the program calls request().
     std::vector<int> signals = {SIGINT, SIGTERM};
-    /// Called when the stop begins, before the listeners are destroyed.
+    /// Called when the stop of the server begins, before the listeners are destroyed.
     std::function<void()> begins = {};
     /// If set, called at the end of the stop instead of ending the loops, for a program that ends
     /// the loops by other means.

@@ -59,8 +59,9 @@ class AECONN_API StopHook final : private StopWatcher {
   std::function<void()> begins_;
 };
 
-/// The stop of a server as one of its loops sees it. Each loop has one, with or without a Stop. To
-/// be used on the loop's thread.
+/// The part of a server's graceful stop that belongs to one loop: whether the stop has begun there,
+/// and what must be called then. It exists also if the program has no Stop (conn/stop.h), which
+/// stops all loops of a server. To be used on the loop's thread.
 class AECONN_API Stopping final : public ae::LoopLocal {
  public:
   /// Returns the one Stopping of `loop`. Throws std::bad_alloc, only at the first call for a loop.

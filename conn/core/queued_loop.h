@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 // QueuedLoop: what a transport keeps for one loop if its Carriers are QueuedCarriers, which compute
-// when they are readable or writable.
+// when they are readable or writable instead of watching a descriptor.
 
 #include <memory>
 #include <variant>

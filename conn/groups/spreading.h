@@ -72,9 +72,10 @@ class Spreading {
     return best;
   }
 
-  /// Returns the index of the loop with the fewest connections. A loop for which kMostWaiting
-  /// connections wait is returned only if that many wait for every loop. Among equal loops, returns
-  /// the one that follows the loop that was chosen last. kNone if all loops have ended.
+  /// Returns the index of the loop with the fewest connections. A loop that has yet to
+  /// take over kMostWaiting connections is returned only if that is so for every loop. Among equal
+  /// loops, returns the one that follows the loop that was chosen last. kNone if all loops have
+  /// ended.
   template <class Load>
   std::size_t fewest(std::size_t loops, const Load& load) const noexcept {
     std::size_t best = kNone;

@@ -17,8 +17,8 @@ class LoopState;
 /// statistics of the loop; aeconn-doctor explains the limits.
 void record_capacity(LoopState& state, const Settings& settings, std::uint64_t wanted);
 
-/// Returns a text if a listener on this loop can serve no connection, because the limit on locked
-/// memory is too low for one connection on every opened device. Otherwise returns an empty string.
+/// Returns the reason if a listener on this loop can serve no connection, because no opened device
+/// has room for one within the limit on locked memory. Otherwise returns an empty string.
 std::string why_none_can_be_served(LoopState& state, const Settings& settings);
 
 }}}  // namespace conn::rdma

@@ -158,7 +158,7 @@ void Reloader::try_later() {
   check_in(pause_);
 }
 
-/// Plans another check of the files, and reports the failure unless it was the last one reported.
+/// Plans another check of the files, and reports the failure unless it is the one reported last.
 void Reloader::failed(const char* what, const std::exception& error) {
   try_later();
   std::string text = what + std::string(error.what());

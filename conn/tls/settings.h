@@ -75,7 +75,8 @@ const OptionTable& tls_options();
 /// Returns whether the option `key` belongs to both TLS and the layer below.
 bool is_of_both(std::string_view key) noexcept;
 
-/// Options separated by layer. An option that both layers have is in both parts.
+/// Options of a connection, separated into those of TLS and those of the transport below it. An
+/// option that both have is in both parts.
 struct SplitOptions {
   Options tls, below;
 };

@@ -120,8 +120,8 @@ class QueuePairUsers {
       user.on_no_memory();
     }
   }
-  /// Calls tell(user, visit) for each owner of a queue pair. Allocates no memory. `visit` must not
-  /// add owners and must not call this function.
+  /// Calls visit(user) for the owner of each queue pair, as tell() does for one. Allocates no
+  /// memory. `visit` must not add owners and must not call this function.
   template <class Visit>
   void tell_all(const Visit& visit) noexcept {
     visited_.clear();

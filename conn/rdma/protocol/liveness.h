@@ -86,8 +86,8 @@ class Liveness {
     bool all_completed = true;
     /// True if the peer certainly has a free posted receive for a keepalive.
     bool takes_keepalive = false;
-    /// True if the peer certainly has a free posted receive for a keepalive, if receives that are
-    /// reserved for control messages may be used.
+    /// True if the peer certainly has a free posted receive for a keepalive, counting also those
+    /// that are reserved for control messages.
     bool takes_last_keepalive = false;
   };
   /// Determines whether a keepalive or a probe is due at time `now`, and returns the state of the

@@ -53,8 +53,8 @@ class WindowLine {
     for (std::size_t i = 0; i < count_; ++i) total += at(i).unread();
     return total;
   }
-  /// Returns the number of unread bytes that were copied out of their windows when a network path
-  /// was lost (WindowRecord::left_over).
+  /// Returns the number of unread bytes that were copied out of the memory of a network path, its
+  /// receive windows, when the path was lost (WindowRecord::left_over).
   std::uint32_t left_over() const noexcept {
     return count_ != 0 && at(0).left_over ? at(0).unread() : 0;
   }
