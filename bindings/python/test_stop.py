@@ -330,6 +330,38 @@ class Stopping(unittest.TestCase):
 
         asyncio.run(asyncio.wait_for(serve(), LONG)).request()  # its loop is closed
 
+    def test_closed_elsewhere_while_its_loop_does_not_run(self):
+        def elsewhere(step):
+            def run():
+                try:
+                    step()
+                except RuntimeError as error:
+                    refused.append(str(error))
+
+            refused = []
+            thread = threading.Thread(target=run, daemon=True)
+            thread.start()
+            thread.join(LONG)
+            self.assertFalse(thread.is_alive(), "close() waits for ever")
+            return refused
+
+        async def make():
+            return aeconn.Stop(None, signals=())
+
+        async def close():
+            stop.close()
+
+        loop = asyncio.new_event_loop()
+        stop = loop.run_until_complete(make())
+        for step in stop.close, lambda: loop.run_until_complete(close()):
+            self.assertRegex("".join(elsewhere(step)), "on the thread that made it")
+        stop.close()
+        self.assertEqual(elsewhere(stop.close), [])  # there is nothing left to do
+        stop = loop.run_until_complete(make())
+        loop.close()
+        self.assertRegex("".join(elsewhere(stop.close)), "on the thread that made it")
+        stop.close()
+
     def test_a_group(self):
         taken = threading.Semaphore(0)
         may_answer = threading.Event()

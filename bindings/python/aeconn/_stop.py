@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple
 
@@ -56,6 +57,7 @@ class Stop:
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._attached = attached = Attached.to(self._loop)
+        self._thread = threading.get_ident()
         self._called = called = attached.called
         if called.stop is not None:
             raise RuntimeError("this loop has a Stop already: close() that first")
@@ -172,13 +174,14 @@ class Stop:
     def close(self) -> None:
         """Ends the stop: sessions that are left live on, and servers if the phase is "serving". The
         signals' handlers are what they were, unless a signal has arrived: the program is about to
-        end then, and ignores more of them. wait() raises CancelledError."""
-        if self._attached.process != os.getpid():
+        end then, and ignores more of them. wait() raises CancelledError. Raises RuntimeError on
+        another thread than the one that made it, whether or not the loop runs."""
+        if self._attached.process != os.getpid() or self._native is None:
             return
         self._attached.check(self._loop)
+        if self._thread != threading.get_ident():  # C would wait for a thread that runs the loop
+            raise RuntimeError("this Stop has to be closed on the thread that made it")
         native, self._native = self._native, None
-        if native is None:
-            return
         self._called.stop = None
         self._called.let_go(self._number)
         self._attached.stops.remove(native)
