@@ -124,7 +124,9 @@ ssize_t Connection::sync_write(const void* buffer, std::size_t size, ae::Duratio
   // If sync_write() is called without bytes, a flush is all that it is asked for, so it fails if
   // the flush does not complete.
   if (buffer == nullptr && (c.state_ == State::kError || !flushed)) {
-    errno = c.state_ == State::kError      ? errno_of(c.failure_)
+    // The failure may be one that read() reports only after the bytes that have arrived.
+    const Failure& why = c.state_ == State::kError ? c.failure_ : c.carrier_->why_ended();
+    errno = why                            ? errno_of(why)
             : Interruption::ends()         ? EINTR
             : Clock::now() < deadline.at() ? EPIPE
                                            : ETIMEDOUT;

@@ -286,7 +286,7 @@ bool RdmaCarrier::flush(ae::TimePoint until) noexcept {
     } catch (const std::exception&) {  // no memory to wait: returns the result at once
     }
   }
-  return handed_on();
+  return handed_on() && !pending_failure_ && state() != State::kError;
 }
 
 // --- closing and draining ------------------------------------------------------------------------

@@ -392,7 +392,7 @@ class AECONN_API Carrier : public CarrierBase {
   virtual int shutdown_both();
   /// Passes the bytes accepted by writev() to the layer below or to the device. May block, until
   /// `until` at the latest; never if `until` has passed. Returns true if no accepted bytes are left
-  /// in the carrier. Runs no handler.
+  /// in the carrier and none were lost by a failure. Runs no handler.
   virtual bool flush(ae::TimePoint /*until*/) noexcept { return true; }
   /// Called before abandon() when the loop is about to end: may block, until `until` at the latest,
   /// to send bytes that writev() has accepted, including after close(). Returns true if the carrier

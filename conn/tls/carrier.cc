@@ -293,13 +293,16 @@ bool TlsCarrier::wait_for(ae::Mask direction, ae::TimePoint deadline) {
 
 bool TlsCarrier::flush(ae::TimePoint until) noexcept {
   if (!session_.begun() || session_.below().open() == nullptr || handshake_) return true;
+  Engine& engine = session_.engine();
   try {
     (void)session_.flush(until);
     if (!closing()) interest_changed();
   } catch (const std::bad_alloc&) {  // if memory runs out, the loop sends the rest later
   }
   const bool flushed = session_.below().carrier().flush(until);
-  return session_.engine().output().unsent() == 0 && flushed && !session_.engine().wire_failed();
+  if (engine.failed() && state() == State::kConnected && loop() != nullptr && !closing())
+    (void)wrote(-1);
+  return engine.output().unsent() == 0 && flushed && !engine.wire_failed();
 }
 
 // --- the end of the connection -------------------------------------------------------------------

@@ -8,6 +8,7 @@
 #include <future>
 #include <optional>
 
+#include "conn/kit/errno_of.h"
 #include "tests/support/catch.h"
 #include "tests/support/testing.h"
 
@@ -144,6 +145,44 @@ class Sink {
   std::thread thread_;
 };
 
+/// Accepts one connection on a thread and a loop of its own, reads nothing, and aborts it at a
+/// time.
+class Cutter {
+ public:
+  explicit Cutter(const testing::Transport& transport) {
+    std::promise<conn::Endpoint> listening;
+    auto where = listening.get_future();
+    thread_ = std::thread([this, transport, &listening] {
+      Site site(transport);
+      ConnectionPtr client;
+      const conn::ListenerPtr listener =
+          site.listen([&](ConnectionPtr next) { client = std::move(next); });
+      site.loop.add_time_event(1ms, [&] {
+        if (client && std::chrono::steady_clock::now() >= at_.load()) client.release()->abort();
+        if (over_) site.loop.stop();
+        return ae::Duration(1ms);
+      });
+      listening.set_value(testing::address_of(*listener));
+      site.loop.run();
+    });
+    address = where.get();
+  }
+  ~Cutter() {
+    over_ = true;
+    thread_.join();
+  }
+  Cutter(const Cutter&) = delete;
+  Cutter& operator=(const Cutter&) = delete;
+  void cut_in(ae::Duration delay) { at_ = std::chrono::steady_clock::now() + delay; }
+
+  conn::Endpoint address;
+
+ private:
+  std::atomic<ae::TimePoint> at_{ae::TimePoint::max()};
+  std::atomic<bool> over_{false};
+  std::thread thread_;
+};
+
 }  // namespace
 
 TEST_CASE("flush: what write() took reaches the peer while our loop stands still",
@@ -213,6 +252,37 @@ TEST_CASE("sync_write: what is larger than any window is all under way when it r
     REQUIRE(client->sync_write(bytes.data(), bytes.size(), testing::patience()) ==
             static_cast<ssize_t>(bytes.size()));
     REQUIRE(sink.got().bytes == bytes);
+  }
+}
+
+TEST_CASE("sync_write: a blocking flush tells the failure that ends it", "[conformance]") {
+  const bool commits = GENERATE(false, true);
+  CAPTURE(commits);
+  FOR_EVERY_TRANSPORT(transport) {
+    if (!transport.reaches_far || !transport.threads) return;  // the peer fails during the call
+    Cutter server(transport);
+    Site site(transport);
+    const ConnectionPtr client = site.type.create(site.loop);
+    REQUIRE(client->connect_blocking(server.address, testing::patience()));
+    const std::string block(64 << 10, 'x');
+    while (client->write(block.data(), block.size()) > 0) continue;
+    REQUIRE(errno == EAGAIN);
+    if (commits)
+      for (std::span<std::byte> room; !(room = client->reserve(block.size())).empty();)
+        client->commit(room.size());
+    server.cut_in(50ms);
+    errno = 0;
+    const ssize_t n = client->sync_write(nullptr, 0, testing::patience());
+    const int err = errno;
+    INFO(client->last_error());
+    // A socket of the kernel has what write() accepted, so there may be nothing to wait for.
+    if (!commits && n == 0) return;
+    REQUIRE(n == -1);
+    REQUIRE(client->state() == State::kError);
+    REQUIRE(err == conn::errno_of(conn::Failure{client->error_code(), ""}));
+    // Where both are possible, a socket whose peer is gone says either.
+    if (site.type.capabilities().reset && transport.name.find("unix") == std::string::npos)
+      REQUIRE(err == ECONNRESET);
   }
 }
 

@@ -2,6 +2,7 @@
 // TLS over rdma: what the lower layer knows must reach the user of the upper layer.
 
 #include <cerrno>
+#include <string>
 
 #include "tests/simulation/room.h"
 #include "tests/support/certificates.h"
@@ -38,6 +39,25 @@ struct TlsRoom : Room {
   conn::ConnectionPtr server, client;
 };
 
+/// Fills the client, whose peer does not read, and lets the path go during a blocking flush.
+/// Returns errno of the flush.
+int error_of_flush(Room& room, conn::Connection& client, bool all_full) {
+  const auto unsent = [&] {
+    for (const auto& [name, value] : client.info())
+      if (name == "unsent") return std::stoul(value);
+    return 0UL;
+  };
+  const std::string block(1000, 'x');
+  while ((all_full || unsent() == 0) && client.write(block.data(), block.size()) > 0)
+    room.run_for(10ms);
+  room.run_for(1s);
+  REQUIRE(unsent() > 0);
+  REQUIRE(client.state() == conn::State::kConnected);
+  room.world.after(1s, [&] { room.world.set_path(*room.near, *room.far, false); });
+  REQUIRE(client.sync_write(nullptr, 0, 500s) == -1);
+  return errno;
+}
+
 }  // namespace
 
 TEST_CASE("simulation: TLS tells of a lost link what rdma knows, whatever it was doing",
@@ -65,6 +85,35 @@ TEST_CASE("simulation: TLS tells of a lost link what rdma knows, whatever it was
   room.client.reset();
   room.server.reset();
   room.tls_listener.reset();
+}
+
+TEST_CASE("simulation: a blocking flush ends with the error of rdma", "[simulation]") {
+  const bool unread = GENERATE(true, false);
+  CAPTURE(unread);
+  SECTION("over TLS") {
+    // What does not leave this end: bytes that only rdma has, or also bytes that TLS has.
+    const bool all_full = GENERATE(true, false);
+    CAPTURE(all_full);
+    TlsRoom room;
+    if (unread) REQUIRE(room.server->write("never read", 10) == 10);
+    room.run_for(100ms);
+    if (!unread) {
+      char bytes[100];
+      REQUIRE(room.client->read(bytes, sizeof bytes) == -1);
+    }
+    CHECK(error_of_flush(room, *room.client, all_full) == ETIMEDOUT);
+    CHECK(room.client->why_ended().code == std::errc::timed_out);
+  }
+  SECTION("without TLS") {
+    Room room;
+    const auto client = room.connected();
+    conn::Connection& server = *room.log.clients.front();
+    server.set_read_handler(nullptr);
+    if (unread) REQUIRE(server.write("never read", 10) == 10);
+    room.run_for(100ms);
+    CHECK(error_of_flush(room, *client, true) == ETIMEDOUT);
+    CHECK(client->why_ended().code == std::errc::timed_out);
+  }
 }
 
 TEST_CASE("simulation: a spin holds back no timer and no event of rdma_cm", "[simulation]") {
