@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -18,9 +19,12 @@
 #include "ae/loop_group.h"
 #include "conn/core/pending_connection.h"
 #include "conn/core/transport.h"
+#include "conn/groups/spreading.h"
 #include "conn/listener_group.h"
 #include "conn/tcp/tcp_type.h"
 #include "tests/support/catch.h"
+#include "tests/support/group_kit.h"
+#include "tests/support/raw_socket.h"
 #include "tests/support/testing.h"
 
 using conn::ConnectionPtr;
@@ -257,6 +261,56 @@ TEST_CASE("listener group: a gate that a loop cannot take goes on to the next", 
     RUN_UNTIL(site.loop, client->state() == conn::State::kError);
   }
   group.reset();
+}
+
+TEST_CASE("listener group: while many wait for a loop, the others stay in the backlog", "[group]") {
+  constexpr std::size_t kClients = 400;
+  Site site({.name = "tcp"});
+  conn::Endpoint at = site.fresh();
+  at.options.set("backlog", "1000");
+  testing::GroupServer server(site.registry, at, 2,
+                              Spread::by([](const conn::Arriving&) { return std::size_t{1}; }));
+  std::atomic<bool> still{false};
+  struct Go {  // also if a check fails, since the group waits for its loops
+    ~Go() { now = true; }
+    std::atomic<bool> now{false};
+  } go;
+  server.group.poster(1).post([&] {
+    still = true;
+    while (!go.now) std::this_thread::sleep_for(1ms);
+  });
+  while (!still) std::this_thread::sleep_for(1ms);
+  std::vector<testing::RawSocket> clients;
+  for (std::size_t i = 0; i < kClients; ++i) {
+    clients.push_back(testing::RawSocket::connect(server.address()));
+    clients.back().send("hello");
+  }
+  const auto assigned = [&] { return server.assigned()[1]; };
+  WATCH_UNTIL(site.loop, assigned() >= conn::Spreading::kMostWaiting);
+  for (int i = 0; i < 50; ++i) {  // iterations of the loop that accepts
+    std::promise<void> iteration;
+    server.group.poster(0).post([&] { iteration.set_value(); });
+    iteration.get_future().wait();
+  }
+  // It stops at once, not at the end of accept-batch.
+  CHECK(assigned() == conn::Spreading::kMostWaiting);
+  go.now = true;
+  WATCH_UNTIL(site.loop, server.accepted() == kClients);
+  for (const testing::RawSocket& each : clients) CHECK(each.receive(5) == "hello");
+}
+
+TEST_CASE("listener group: hold_back() is a pause of all loops", "[group]") {
+  Site site({.name = "tcp"});
+  const Spread spread = GENERATE(as<int>(), 0, 1) == 0 ? Spread::fewest() : Spread::kernel();
+  testing::GroupServer server(site.registry, site.fresh(), 2, spread);
+  server.listener->hold_back();
+  server.group.on_each([](ae::EventLoop&, std::size_t) {});  // waits until all loops know it
+  const auto client = testing::RawSocket::connect(server.address());
+  client.send("hello");
+  for (int i = 0; i < 5; ++i) server.group.on_each([](ae::EventLoop&, std::size_t) {});
+  CHECK(server.accepted() == 0);
+  server.listener->resume();
+  CHECK(client.receive(5) == "hello");
 }
 
 TEST_CASE("listener group: a pause that finds no memory on its loop is made again", "[group]") {
