@@ -7,9 +7,12 @@
 
 #include <algorithm>
 #include <array>
+#include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+
+#include "ae/spin/cgroup.h"
 
 namespace ae { inline namespace AECONN_ABI {
 namespace {
@@ -41,15 +44,10 @@ bool read_file(const char* path, Text& text) noexcept {
 // Whether a CPU quota of less than one processor applies. Checks the process's cgroup and all its
 // ancestors, because the smallest quota applies.
 bool has_quota() noexcept {
-  Text groups;
-  if (!read_file("/proc/self/cgroup", groups)) return false;
-  const char* const line = std::strstr(groups.data(), "0::/");
-  if (line == nullptr) return false;
-  Text group;
-  std::snprintf(group.data(), group.size(), "%s", line + 3);
-  group[std::strcspn(group.data(), "\n")] = '\0';
+  std::array<char, PATH_MAX> group;
+  if (!find_cgroup("/proc/self/cgroup", group)) return false;
   for (;;) {
-    std::array<char, 600> path;
+    std::array<char, PATH_MAX + 32> path;
     std::snprintf(path.data(), path.size(), "/sys/fs/cgroup%s/cpu.max", group.data());
     Text limit;
     if (read_file(path.data(), limit) && is_below_one_processor(limit.data())) return true;
