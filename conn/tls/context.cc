@@ -382,8 +382,9 @@ std::unique_ptr<Context::Server> Context::make_server() const {
     load_identity(c, identity);
     unsigned char print[EVP_MAX_MD_SIZE];
     unsigned size = 0;
-    X509_digest(SSL_CTX_get0_certificate(c), EVP_sha256(), print, &size);
-    EVP_DigestUpdate(digest, print, size);
+    if (X509_digest(SSL_CTX_get0_certificate(c), EVP_sha256(), print, &size) != 1 ||
+        EVP_DigestUpdate(digest, print, size) != 1)
+      fail("take the fingerprint of the certificate " + identity.cert);
     if (settings_.auth_clients != Settings::ClientAuth::kNo) {
       load_trust(c);
       int mode = SSL_VERIFY_PEER;
@@ -406,12 +407,13 @@ std::unique_ptr<Context::Server> Context::make_server() const {
   }
   // The session id context also depends on whom the server trusts. So sessions of a context with
   // other certificates or other trust are not resumed: what was checked then may no longer hold.
-  EVP_DigestUpdate(digest, &settings_.auth_clients, sizeof settings_.auth_clients);
-  EVP_DigestUpdate(digest, settings_.ca.data(), settings_.ca.size());
-  EVP_DigestUpdate(digest, settings_.ca_dir.data(), settings_.ca_dir.size());
   unsigned char id[EVP_MAX_MD_SIZE];
   unsigned size = 0;
-  EVP_DigestFinal_ex(digest, id, &size);
+  if (EVP_DigestUpdate(digest, &settings_.auth_clients, sizeof settings_.auth_clients) != 1 ||
+      EVP_DigestUpdate(digest, settings_.ca.data(), settings_.ca.size()) != 1 ||
+      EVP_DigestUpdate(digest, settings_.ca_dir.data(), settings_.ca_dir.size()) != 1 ||
+      EVP_DigestFinal_ex(digest, id, &size) != 1)
+    fail("make a TLS context");
   server->id.assign(reinterpret_cast<const char*>(id), size);
   return server;
 }
@@ -496,7 +498,11 @@ void Context::prepare_client(Engine& engine, const std::string& name,
   engine.peer.wanted_name = wanted;
   const bool address = is_address(wanted);
   // SNI may carry host names only, not IP addresses (RFC 6066, section 3).
-  if (!wanted.empty() && !address) SSL_set_tlsext_host_name(ssl, wanted.c_str());
+  if (!wanted.empty() && !address && SSL_set_tlsext_host_name(ssl, wanted.c_str()) != 1) {
+    ERR_clear_error();
+    throw Error("\"" + wanted + "\" cannot be sent as the server's name: it may have " +
+                std::to_string(TLSEXT_MAXLEN_host_name) + " characters");
+  }
   if (settings_.verify == Settings::Verify::kFull) {
     X509_VERIFY_PARAM* const param = SSL_get0_param(ssl);
     X509_VERIFY_PARAM_set_hostflags(param, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);

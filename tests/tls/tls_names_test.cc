@@ -122,6 +122,25 @@ TEST_CASE("tls: a name that no host can have does not harm the server", "[tls][n
   REQUIRE(site.ask("second.example") == "second");
 }
 
+TEST_CASE("tls: a client that cannot send the name it has to ask for does not connect",
+          "[tls][names]") {
+  TlsSite site;
+  const conn::ListenerPtr listener = site.listen();
+  const std::string longest(255, 'n');
+  for (const char* const verify : {"chain", "no"}) {
+    const Options options{{"server-name", longest}, {"verify", verify}};
+    const ConnectionPtr a = site.connect(*listener, options);
+    REQUIRE(a->state() == State::kConnected);
+    REQUIRE(info_of(*site.next_accepted(), "server-name") == longest);
+    const Options longer{{"server-name", longest + "n"}, {"verify", verify}};
+    const ConnectionPtr b = site.connect(*listener, longer);
+    REQUIRE(b->state() == State::kError);
+    CAPTURE(b->last_error());
+    REQUIRE(b->last_error().find("cannot be sent as the server's name") != std::string::npos);
+    REQUIRE(b->last_error().find('\n') == std::string::npos);
+  }
+}
+
 TEST_CASE("tls: each certificate keeps the listener's other settings", "[tls][names]") {
   TlsSite site;
   const Identity other = site.ca.issue({.common_name = "other", .names = {"DNS:other.example"}});
