@@ -23,7 +23,7 @@ inline constexpr Duration kSlice = std::chrono::milliseconds(10);
 /// costs half as much as reading the exact clock, and never makes a system call, whatever the
 /// machine's clock source.
 inline TimePoint coarse_now() noexcept {
-  timespec time{};
+  timespec time;
   clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
   return TimePoint(std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec));
 }
@@ -47,9 +47,10 @@ class LoopCore {
   void begin_iteration() noexcept { aborting_ = false; }
 
   /// Whether the loop is settled: an iteration only has to wait for descriptors and posted
-  /// functions, and to serve them, so that it may skip everything else. The loop calls settle()
-  /// after each of its parts has reported that it has nothing else to do. Code that gives the loop
-  /// other work must call stir(), so that the next iteration asks the parts again.
+  /// functions, and to serve them (in an EpollLoop, sources as well), so that it may skip
+  /// everything else. The loop calls settle() after each of its parts has reported that it has
+  /// nothing else to do. Code that gives the loop other work must call stir(), so that the next
+  /// iteration asks the parts again.
   bool settled() const noexcept { return settled_; }
   void settle() noexcept { settled_ = true; }
   void stir() noexcept { settled_ = false; }
@@ -101,8 +102,13 @@ class LoopCore {
 
  private:
   TimePoint slice_began() const noexcept {
-    if (!std::exchange(time_known_, true)) time_ = std::chrono::steady_clock::now();
+    if (!time_known_) [[unlikely]]
+      read_clock();
     return time_;
+  }
+  [[gnu::noinline]] void read_clock() const noexcept {
+    time_ = std::chrono::steady_clock::now();
+    time_known_ = true;
   }
 
   std::size_t ran_before_ = 0;  // number of handlers that had run when the current sleep began

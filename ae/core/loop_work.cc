@@ -100,7 +100,10 @@ void LoopWork::serve_sources_again(bool after_events, bool& may_sleep) {
   const bool for_sources = visit.add_spin(asked);
   if (asked.mode == Spin::Mode::kNo && !idle.on()) return false;
   const TimePoint moment = std::chrono::steady_clock::now();
-  if (!(asked == idle.asked())) idle.ask(asked, moment);
+  if (!(asked == idle.asked())) {
+    idle.ask(asked, moment);
+    core_.stir();
+  }
   if (!idle.on()) return false;
   if (idle.spinning())
     idle.looks(moment, SpinRoom::kTakenForSure);

@@ -85,6 +85,11 @@ class LoopWork {
     core_.begin_slice();
     spin_looks = false;
     if (alone && !deferred_.empty()) deferred_.destroy_all();
+    return serve_before_sleep(alone);
+  }
+  /// The part of before_sleep() that serves the sources and destroys the objects that were deferred
+  /// meanwhile. If the loop is settled, nothing else is due before the sleep.
+  [[gnu::always_inline]] bool serve_before_sleep(bool alone) {
     const bool after_events = core_.ran_any();
     bool may_sleep = false;
     core_.guarded([&] { may_sleep = serve_sources(after_events); });
@@ -95,14 +100,16 @@ class LoopWork {
     return may_sleep;
   }
   /// Whether before_sleep(), after_sleep() and run_posts_and_timers() have nothing to do, except
-  /// for timers and for functions that wait in the queue. The loop may skip them (see
+  /// for sources, timers, and functions that wait in the queue. The loop may skip them (see
   /// LoopCore::settled()) only while this is true: each change that makes it false must call
   /// LoopCore::stir().
-  bool quiet() const noexcept {
-    return sources.idle() && deferred_.empty() && before_hooks.empty() && after_hooks.empty() &&
+  bool quiet_but_sources() const noexcept {
+    return deferred_.empty() && before_hooks.empty() && after_hooks.empty() &&
            own_spin_.mode == Spin::Mode::kNo && !idle.on() && !stop_requested_ && !single &&
            posts_.empty();
   }
+  /// Whether that is so, and no source is to be visited either.
+  bool quiet() const noexcept { return sources.idle() && quiet_but_sources(); }
   /// Records that the work before the sleep is done and the loop is about to sleep.
   void sleep_begins() noexcept {
     core_.begin_slice();

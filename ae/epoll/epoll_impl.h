@@ -53,8 +53,10 @@ struct [[gnu::visibility("hidden")]] EpollLoop::Impl {
 
   bool iterate();
   bool iterate_settled();
+  bool end_iteration(bool sources_sleep);
   // These functions are the parts of an iteration.
   bool before_sleep();
+  bool ready_to_sleep(bool sources_sleep);
   void wait(bool may_sleep);
   int timed_wait(bool posted) noexcept;
   Duration sleep_of_timers() noexcept;
@@ -63,7 +65,9 @@ struct [[gnu::visibility("hidden")]] EpollLoop::Impl {
   void serve_files();
   bool serve_file(const epoll_event& event);
   void drop_events() noexcept;
-  bool quiet() const noexcept { return work.quiet() && files.quiet() && timers.quiet(); }
+  bool quiet() const noexcept {
+    return work.quiet_but_sources() && files.quiet() && timers.quiet();
+  }
   bool note(const epoll_event& event) noexcept;
   std::span<epoll_event> all_room() noexcept { return {events.get(), room}; }
 
@@ -135,7 +139,11 @@ struct [[gnu::visibility("hidden")]] EpollLoop::Impl {
 
 /// Runs the part before the sleep. Returns true if no work is left, so that the loop may sleep.
 [[gnu::always_inline]] inline bool EpollLoop::Impl::before_sleep() {
-  const bool sources_sleep = work.before_sleep(true);
+  return ready_to_sleep(work.before_sleep(true));
+}
+
+/// Runs what before_sleep() does after the sources. `sources_sleep`: whether they have no work.
+[[gnu::always_inline]] inline bool EpollLoop::Impl::ready_to_sleep(bool sources_sleep) {
   files.sync();
   if (files.has_refused()) retry_refused();
   timers.look_before_sleep();

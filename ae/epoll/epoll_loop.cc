@@ -9,8 +9,8 @@
 //   serve()          after_sleep hooks -> file handlers -> posted functions and due timers, a
 //                    bounded number of each, for a bounded time (LoopCore::has_time())
 //
-// Between two messages of a server only the wait and the file handlers usually have work. When an
-// iteration finds that the other steps have nothing to do, the loop is settled
+// Between two messages of a server only the sources, the wait and the file handlers usually have
+// work. When an iteration finds that the other steps have nothing to do, the loop is settled
 // (LoopCore::settled()): run() then calls iterate_settled(), which skips those steps, until
 // LoopCore::stir() is called.
 //
@@ -195,8 +195,11 @@ void EpollLoop::Impl::collect() {
 
 /// Runs one whole iteration of run() or process_events(). Returns false if the loop is to stop, or
 /// a handler has thrown.
-bool EpollLoop::Impl::iterate() {
-  const bool may_sleep = before_sleep();
+bool EpollLoop::Impl::iterate() { return end_iteration(work.before_sleep(true)); }
+
+/// Runs the part of iterate() that follows the sources. `sources_sleep`: whether they have no work.
+bool EpollLoop::Impl::end_iteration(bool sources_sleep) {
+  const bool may_sleep = ready_to_sleep(sources_sleep);
   if (work.stopping() || core.aborting()) return false;
   if (may_sleep && quiet()) core.settle();
   wait(may_sleep);
@@ -210,12 +213,22 @@ bool EpollLoop::Impl::iterate() {
 #ifdef AECONN_CHECKS  // set in debug, ASan and fuzzing builds; finds missing calls of stir()
   assert(quiet());
 #endif
-  core.begin_slice();
-  core.begin_files();
-  asleep.exchange(true, std::memory_order_acq_rel);
-  const int count = work.queue->pending() ? look_at(own.epoll(), all_room())
-                                          : wait_for_ever(own.epoll(), all_room());
-  asleep.store(false, std::memory_order_release);
+  bool may_sleep = true;
+  if (!work.sources.idle()) {
+    core.begin_slice();
+    may_sleep = work.serve_before_sleep(true);
+    if (!core.settled()) return end_iteration(may_sleep);
+  }
+  work.sleep_begins();
+  int count = 0;
+  if (may_sleep) {
+    asleep.exchange(true, std::memory_order_acq_rel);
+    count = work.queue->pending() ? look_at(own.epoll(), all_room())
+                                  : wait_for_ever(own.epoll(), all_room());
+    asleep.store(false, std::memory_order_release);
+  } else {
+    count = look_at(own.epoll(), all_room());
+  }
   if (count == 1) [[likely]] {
     serve_file(events[0]);
   } else {

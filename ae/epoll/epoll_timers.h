@@ -65,8 +65,9 @@ class EpollTimers : public LoopTimers {
     if (next_ != outlasting_) {
       outlasting_ = next_;
       sleeps_ = 0;
+      most_sleeps_ = std::exchange(left_, false) ? kSleepsOutlastedAgain : kSleepsOutlasted;
     }
-    return ++sleeps_ > kSleepsOutlasted;
+    return ++sleeps_ > most_sleeps_;
   }
   /// Sets the timerfd `alarm` to the next timer's expiry, so that the sleeps until then need no
   /// time-out.
@@ -75,6 +76,7 @@ class EpollTimers : public LoopTimers {
     alarm_tells_ = set_for_ == next_;
     if (alarm_tells_) changed_ = false;
     sleeps_ = 0;
+    left_ = alarm_tells_;
   }
   /// Sets the timerfd `alarm` for the next timer. If it already expires earlier, it is left
   /// unchanged: one wake-up without work is cheaper than a system call for each message that moves
@@ -112,6 +114,9 @@ class EpollTimers : public LoopTimers {
   // After this many sleeps whose time-out was limited by the same timer, the timerfd is used
   // instead of time-outs.
   static constexpr unsigned kSleepsOutlasted = 16;
+  // The same, if the timer before it was left to the timerfd: a periodic timer outlasts about as
+  // many sleeps each time.
+  static constexpr unsigned kSleepsOutlastedAgain = 3;
 
   void set_alarm(int alarm) noexcept {
     itimerspec time{};
@@ -124,6 +129,9 @@ class EpollTimers : public LoopTimers {
   TimePoint set_for_ = kNever;
   TimePoint outlasting_ = kNever;  // expiry of the timer that limited the last sleeps; kNever: none
   unsigned sleeps_ = 0;       // number of the last sleeps that one and the same timer has limited
+  unsigned most_sleeps_ = kSleepsOutlasted;  // the number after which that timer is left
+  // True if the last timer that limited sleeps was left to the timerfd.
+  bool left_ = false;
   bool alarm_tells_ = false;  // true if the timerfd expires no later than the next timer
 };
 

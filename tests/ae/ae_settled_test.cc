@@ -3,6 +3,7 @@
 // change that gives work to a part has to stir the loop.
 
 #include <sys/epoll.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <array>
@@ -11,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <stdexcept>
+#include <string>
 
 #include "ae/core/loop_core.h"
 #include "ae/core/loop_work.h"
@@ -102,6 +104,82 @@ TEST_CASE("event loop: work for a part of a settled loop stirs it", "[ae]") {
   remove();
   CHECK(stirs([&] { parts.timers.forget_alarm(); }));
   CHECK(stirs([&] { work.after_fork(); }));
+
+  // An EpollLoop serves sources while it is settled.
+  work.add_source(source);
+  CHECK_FALSE(stirs([&] { CHECK(work.serve_before_sleep(true)); }));
+  CHECK(work.quiet_but_sources());
+  source.budget = 1us;
+  CHECK(stirs([&] { (void)work.serve_before_sleep(true); }));
+  CHECK_FALSE(work.quiet_but_sources());
+  work.sources.remove(source);
+}
+
+TEST_CASE("event loop: a settled EpollLoop serves a source as it does otherwise", "[ae]") {
+  std::string journal;
+  TestSource source(&journal);
+  ae::EpollLoop loop;
+  const Sockets sockets;
+  sockets.send();
+  loop.add_source(source);
+  int calls = 0;
+  loop.add_file_event(sockets.near, kReadable, [&](int, Mask) {
+    journal += "file ";
+    if (++calls == 5) loop.stop();
+    source.pending = calls == 2 ? 2 : 0;
+  });
+  loop.run();
+  CHECK(journal ==
+        "sp sf sa file sp sf sa file sp sf file sp sf sa file sp sf sa file "
+        "sp sf ");
+  // What it gives to other parts of the settled loop is done in the same iteration.
+  source.on_arm = [&] {
+    if (calls != 20) return;
+    journal.clear();
+    loop.post([&] {
+      journal += "post ";
+      loop.stop();
+    });
+    loop.destroy_later(thing([&] { journal += "destroyed "; }));
+  };
+  loop.run();
+  CHECK(calls == 21);
+  CHECK(journal == "destroyed file post sp sf ");
+  loop.remove_source(source);
+}
+
+TEST_CASE("event loop: the timer after one that was left to the timerfd is left to it sooner",
+          "[ae]") {
+  ae::LoopCore core;
+  ae::EpollTimers timers{core};
+  const int alarm = ::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+  REQUIRE(alarm >= 0);
+  ae::TimerId timer = 0;
+  const auto begin = [&](ae::Duration delay) {
+    timers.remove(timer);
+    timers.alarm_came();
+    ae::TimeHandler handler = [] { return kNoMore; };
+    timer = timers.add(delay, handler);
+    timers.look_before_sleep();
+  };
+  const auto time_outs_until_left = [&] {
+    int count = 0;
+    while (!timers.outlasts_sleeps()) ++count;
+    timers.leave_to(alarm);
+    CHECK_FALSE(timers.limits_sleep());
+    return count;
+  };
+  begin(1h);
+  CHECK(time_outs_until_left() == 16);
+  begin(2h);
+  CHECK(time_outs_until_left() == 3);
+  begin(3h);
+  CHECK(time_outs_until_left() == 3);
+  begin(4h);
+  CHECK_FALSE(timers.outlasts_sleeps());  // it is not left to the timerfd
+  begin(5h);
+  CHECK(time_outs_until_left() == 16);
+  ::close(alarm);
 }
 
 TEST_CASE("event loop: what its files need stirs a settled loop", "[ae]") {

@@ -39,8 +39,9 @@ class Numbers {
 
 enum class Extra { kNone, kBefore, kAfter };
 /// kSource: a source is nearly always there. kFile: mostly there is only a file, as in a server
-/// over sockets, so that a loop that runs settles in between.
-enum class Mostly { kSource, kFile };
+/// over sockets, so that a loop that runs settles in between. kBoth: both are there, as in a server
+/// over rdma, and a loop that runs settles as well.
+enum class Mostly { kSource, kFile, kBoth };
 
 class Play {
  public:
@@ -49,7 +50,7 @@ class Play {
     sockets_.send();
     others_.send();
     if (extra_ == Extra::kBefore) add_extra();
-    if (mostly_ == Mostly::kSource) add_source();
+    if (mostly_ != Mostly::kFile) add_source();
     add_file(0);
     if (extra_ == Extra::kAfter) add_extra();
   }
@@ -94,7 +95,7 @@ class Play {
     try {
       if (runs) {
         journal_ += "run";
-        left_ = 1 + static_cast<int>(numbers_.below(mostly_ == Mostly::kFile ? 30 : 5));
+        left_ = 1 + static_cast<int>(numbers_.below(mostly_ == Mostly::kSource ? 5 : 30));
         loop_.run();
       } else {
         const ae::Process flags = kFlags[numbers_.below(kFlags.size())];
@@ -114,12 +115,14 @@ class Play {
   void act(const char* name) {
     journal_ += ' ';
     journal_ += name;
-    if (!numbers_.one_in(mostly_ == Mostly::kFile ? 8 : 5)) return;
+    // With both, there are several calls in each iteration.
+    static constexpr std::array kOneIn{5u, 8u, 40u};
+    if (!numbers_.one_in(kOneIn[static_cast<std::size_t>(mostly_)])) return;
     const unsigned what = numbers_.below(13);
     journal_ += '!' + std::to_string(what);
     switch (what) {
       case 0:
-        if (mostly_ == Mostly::kSource || numbers_.one_in(4)) add_source();
+        if (mostly_ != Mostly::kFile || numbers_.one_in(4)) add_source();
         break;
       case 1:
         remove_source();
@@ -249,5 +252,5 @@ TEST_CASE("event loop: one source and one event are served as several are", "[ae
 
 TEST_CASE("event loop: a settled loop does what one with idle hooks and sources does",
           "[ae][lifetime]") {
-  play_both(Mostly::kFile);
+  play_both(GENERATE(Mostly::kFile, Mostly::kBoth));
 }
