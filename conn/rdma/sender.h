@@ -93,8 +93,9 @@ class Sender {
   Posted post(ibv_qp* qp, WindowMemory& windows, bool keys_alone, bool prove, ae::TimePoint now);
   /// Posts the staged bytes (written and not posted yet) as one request, if nothing else has to be
   /// posted: they are contiguous, they do not fill the peer's receive window, there is no control
-  /// message, and no completion needs to be asked for. Returns the number of bytes posted; 0: none,
-  /// and post() must be called. The caller ensures that no memory key must be bound or invalidated.
+  /// message, and a completion is asked for only because of the number of requests since the last
+  /// one. Returns the number of bytes posted; 0: none, and post() must be called. The caller ensures
+  /// that no memory key must be bound or invalidated.
   std::uint32_t post_straight(ibv_qp* qp, ae::TimePoint now) noexcept;
   /// Call before the queue pair is stopped: requests that were carried out and asked for no
   /// completion would otherwise not be reported. Posts a write of zero bytes that asks for a
@@ -168,8 +169,7 @@ class Sender {
   bool may_post_straight() const noexcept {
     const int waits =
         int{buffer_.wants_memory()} | int{buffer_.was_short_of_room()} | int{post_again_};
-    return waits == 0 && requests_.count() + flow::kControlSlots < limits_.requests &&
-           requests_.posted() + 1 - requests_.last_signaled() < signal_every_;
+    return waits == 0 && requests_.count() + flow::kControlSlots < limits_.requests;
   }
   std::uint32_t post_block_straight(ibv_qp* qp, ae::TimePoint now) noexcept;
   bool post_write(ibv_qp* qp, StagingQueue::Segment from, unsigned flags,
@@ -208,19 +208,21 @@ class Sender {
 }
 
 // Posts the bytes `from` as one RDMA write with immediate; Stream::takes_straight() must allow it.
-// Returns false if the device has refused the request: post() then posts the bytes again and
-// handles the failure.
+// The caller then adds the request to requests_. Returns false if the device has refused it: post()
+// then posts the bytes again and handles the failure.
 [[gnu::always_inline]] inline bool Sender::post_write(ibv_qp* qp, StagingQueue::Segment from,
                                                       unsigned flags, ae::TimePoint now) noexcept {
   StreamSender& outbound = stream_.outbound();
+  const std::uint32_t sequence = requests_.posted() + 1;
+  const bool signaled = sequence - requests_.last_signaled() >= signal_every_;
   ibv_sge piece{reinterpret_cast<std::uintptr_t>(from.data), from.length, from.lkey};
   ibv_send_wr request;  // only the members that this opcode uses are set
-  request.wr_id = requests_.posted() + 1;
+  request.wr_id = sequence;
   request.next = nullptr;
   request.sg_list = &piece;
   request.num_sge = 1;
   request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-  request.send_flags = flags;
+  request.send_flags = signaled ? flags | IBV_SEND_SIGNALED : flags;
   request.imm_data = htonl(outbound.immediate(from.length));
   request.wr.rdma.remote_addr = outbound.peer_windows().position();
   request.wr.rdma.rkey = outbound.peer_windows().current().key;
@@ -228,6 +230,7 @@ class Sender {
   if (ibv_post_send(qp, &request, &bad) != 0) [[unlikely]]
     return false;
   outbound.on_straight_posted(from.length, now);
+  if (signaled) requests_.set_last_signaled(sequence);
   return true;
 }
 
