@@ -398,6 +398,11 @@ def mistakes():
     refuses("the port is in use", f"127.0.0.1:{port}: Address already in use", [f"tcp://127.0.0.1:{port}"])
     refuses("the second port is in use", f":{port}: Address already in use", [good, f"tcp://127.0.0.1:{port}"])
     refuses("the port is in use, with -d", f":{port}: Address already in use", [f"tcp://127.0.0.1:{port}"], "-d")
+    with case("the port is in use, with -d where SIGCHLD is ignored"):
+        ignores = ["sh", "-c", "trap '' CHLD; exec \"$@\"", "sh"]
+        ran = subprocess.run([*ignores, *arguments([f"tcp://127.0.0.1:{port}"], "-d")],
+                             capture_output=True, text=True, timeout=60)
+        assert ran.returncode == 1 and "Address already in use" in ran.stderr, ran
     refuses("tls without a certificate", "cert", [f"tls://127.0.0.1:{free_port()}"])
     refuses("a certificate that is not there", "/nowhere.*No such file",
             [f"tls://127.0.0.1:{free_port()}?cert=/nowhere"])

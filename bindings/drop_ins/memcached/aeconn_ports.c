@@ -46,9 +46,11 @@ bool aeconn_ports_add(const char* url) {
     return aeconn_ports_fail("-o aeconn",
                              "a URL is missing, such as -o aeconn=tcp://0.0.0.0:11211");
   more = realloc(aeconn_ports.urls, (aeconn_ports.count + 1) * sizeof *more);
-  if (more == NULL || (url = strdup(url)) == NULL) return aeconn_ports_fail(url, "out of memory");
+  if (more == NULL) return aeconn_ports_fail(url, "out of memory");
   aeconn_ports.urls = more;
-  more[aeconn_ports.count++] = url;
+  more[aeconn_ports.count] = strdup(url);
+  if (more[aeconn_ports.count] == NULL) return aeconn_ports_fail(url, "out of memory");
+  aeconn_ports.count++;
   return true;
 }
 
@@ -233,7 +235,9 @@ bool aeconn_ports_open(void) {
       aeconn_ports_end(false);
       return false;
     }
+    pthread_mutex_lock(&aeconn_ports.parts); /* clients of an earlier URL may ask for settings */
     aeconn_ports.listeners[i] = listener;
+    pthread_mutex_unlock(&aeconn_ports.parts);
     aeconn_listener_on_refused(listener, aeconn_ports_refused, NULL);
     aeconn_listener_not_served(listener, aeconn_ports_not_served, NULL);
   }
@@ -245,9 +249,12 @@ bool aeconn_ports_open(void) {
 }
 
 bool aeconn_ports_try(void) {
+  const struct sigaction usual = {.sa_handler = SIG_DFL};
+  struct sigaction before;
   int status = 0;
   pid_t child;
   if (aeconn_ports.count == 0) return true;
+  sigaction(SIGCHLD, &usual, &before); /* where it is ignored, waitpid() tells no status */
   child = fork();
   if (child < 0) return aeconn_ports_fail("fork", strerror(errno));
   if (child == 0) {
@@ -257,6 +264,7 @@ bool aeconn_ports_try(void) {
   }
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
+  sigaction(SIGCHLD, &before, NULL);
   return status == 0;
 }
 
