@@ -7,11 +7,14 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <array>
 #include <cstring>
+#include <string>
 
 #include "c/aeconn.h"
 #include "tests/support/c_kit.h"
 #include "tests/support/catch.h"
+#include "tests/support/raw_socket.h"
 #include "tests/support/testing.h"
 
 using conn::Connection;
@@ -144,4 +147,30 @@ TEST_CASE("sockaddr: the C interface copies as getpeername does", "[conformance]
     CHECK(errno == EINVAL);
     CHECK(aeconn_local_sockaddr(nullptr, nullptr, nullptr) == -1);
   }
+}
+
+TEST_CASE("C: behind a proxy the client of a Unix socket has a host and a port", "[c][unix]") {
+  const testing::TempFolder folder;
+  const testing::c::Loop loop(aeconn_loop_new());
+  testing::c::Conn served;
+  const std::string path = folder.path() + "/10.0.0.1:80";
+  const testing::c::Listener listener(aeconn_listen(
+      loop.get(), ("unix://" + path + "?proxy-protocol=yes").c_str(),
+      [](void* to, aeconn_conn* conn) { static_cast<testing::c::Conn*>(to)->reset(conn); },
+      &served));
+  INFO(aeconn_error());
+  REQUIRE(listener != nullptr);
+  const testing::RawSocket proxy =
+      testing::RawSocket::connect(conn::Endpoint::parse("unix://" + path));
+  const bool told = GENERATE(true, false);
+  proxy.send(told ? "PROXY TCP4 203.0.113.7 198.51.100.1 40112 6379\r\n" : "PROXY UNKNOWN\r\n");
+  testing::c::until(loop.get(), [&] { return served != nullptr; });
+  std::array<char, 200> host{};
+  uint16_t port = 1;
+  aeconn_peer(served.get(), host.data(), host.size(), &port);
+  CHECK(std::string(host.data()) == (told ? "203.0.113.7" : path));
+  CHECK(port == (told ? 40112 : 0));
+  aeconn_local(served.get(), host.data(), host.size(), &port);
+  CHECK(std::string(host.data()) == path);
+  CHECK(port == 0);
 }
