@@ -196,7 +196,7 @@ ssize_t aeconn_send(aeconn_conn* conn, aeconn_outgoing* outgoing) {
       out.context = outgoing;
       out.release = [](void* context, std::error_code error) noexcept {
         auto* const its = static_cast<aeconn_outgoing*>(context);
-        its->release(its, error.value());
+        its->release(its, number_of(error));
       };
     }
     return of(conn)->send(out);

@@ -2,6 +2,7 @@
 // The errno value that a failed set-up leaves, through the C interface.
 
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -240,6 +241,38 @@ TEST_CASE("C errno: no descriptor for a file of TLS", "[c][errno][tls]") {
     CAPTURE(key);
     CHECK(listen_errno(files.loop.get(), files.url(key, files.identity.chain)) == EMFILE);
   }
+}
+
+TEST_CASE("C errno: why sent bytes were not handed on", "[c][errno][tls]") {
+  const Files files;
+  aeconn_loop* const loop = files.loop.get();
+  Conn server;
+  const Listener listener(aeconn_listen(
+      loop, files.url("cert", files.identity.chain).c_str(),
+      [](void* to, aeconn_conn* conn) { static_cast<Conn*>(to)->reset(conn); }, &server));
+  INFO(aeconn_error());
+  REQUIRE(listener != nullptr);
+  const std::string url = aeconn_listener_url(listener.get(), 0);
+  const Conn client(aeconn_connect(loop, (url.substr(0, url.find('?')) + "?verify=no").c_str(),
+                                   nullptr, nullptr));
+  REQUIRE(client != nullptr);
+  until(loop,
+        [&] { return server != nullptr && aeconn_get_state(client.get()) == AECONN_CONNECTED; });
+  // More than fits on the way to a client that reads nothing.
+  const std::vector<char> bytes(std::size_t{32} << 20);
+  int error = -1;
+  aeconn_outgoing out{};
+  out.bytes = bytes.data();
+  out.size = bytes.size();
+  out.release = [](aeconn_outgoing* its, int why) { *static_cast<int*>(its->context) = why; };
+  out.context = &error;
+  REQUIRE(aeconn_send(server.get(), &out) == static_cast<ssize_t>(bytes.size()));
+  for (int i = 0; i < 20; ++i) REQUIRE(aeconn_turn(loop, 0) >= 0);
+  Reader reader(server.get());
+  REQUIRE(::shutdown(aeconn_fd(client.get()), SHUT_WR) == 0);  // without close_notify
+  until(loop, [&] { return reader.over() && error != -1; });
+  CHECK(reader.error == ECONNRESET);
+  CHECK(error == ECONNRESET);
 }
 
 #endif  // AECONN_TLS
