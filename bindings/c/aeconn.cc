@@ -152,6 +152,14 @@ conn::AcceptHandler accept_handler(aeconn_accept_fn fn, void* context) {
   return [fn, context](ConnectionPtr connection) { fn(context, handle(connection.release())); };
 }
 
+/// Gives the loop descriptors of its own in a child of fork(). If that fails, aeconn_dispatch()
+/// goes on failing: with the descriptors of the parent it would take the parent's events.
+void leave_parent(aeconn_loop& loop) {
+  if (!loop.made_here.inherited()) return;
+  loop.loop.after_fork();
+  loop.made_here.renew();
+}
+
 /// Stores what aeconn_listener_url() returns, unless there is no memory for it.
 void store_urls(const aeconn_listener& listener) noexcept {
   try {
@@ -273,8 +281,7 @@ int aeconn_prepare(aeconn_loop* loop) {
 int aeconn_run(aeconn_loop* loop) {
   if (loop == nullptr) return no_handle();
   if (loop->loop.in_handler()) return failed(EDEADLK, "aeconn_run() inside a handler of its loop");
-  loop->made_here.renew();  // run() replaces the loop's own resources
-  return guarded([&] { return loop->loop.run(), 0; });
+  return guarded([&] { return leave_parent(*loop), loop->loop.run(), 0; });
 }
 
 void aeconn_stop(aeconn_loop* loop) {
@@ -284,8 +291,8 @@ void aeconn_stop(aeconn_loop* loop) {
 int aeconn_turn(aeconn_loop* loop, int wait) {
   if (loop == nullptr) return no_handle();
   if (loop->loop.in_handler()) return failed(EDEADLK, "aeconn_turn() inside a handler of its loop");
-  loop->made_here.renew();
   return guarded([&] {
+    leave_parent(*loop);
     const ae::Process flags = wait != 0 ? ae::kFullIteration : ae::kFullIteration | ae::kDontWait;
     return static_cast<int>(loop->loop.process_events(flags));
   });

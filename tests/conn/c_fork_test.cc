@@ -13,6 +13,8 @@
 #include "c/aeconn.h"
 #include "tests/support/c_kit.h"
 #include "tests/support/catch.h"
+#include "tests/support/forked.h"
+#include "tests/support/no_descriptors.h"
 #include "tests/support/testing.h"
 
 using namespace testing::c;
@@ -90,6 +92,23 @@ TEST_CASE("C: a child of fork() goes on with its parent's loop, or is told what 
   const Conn client(
       aeconn_connect(loop.get(), aeconn_listener_url(listener.get(), 0), nullptr, nullptr));
   until(loop.get(), [&] { return accepted == 1; });
+}
+
+TEST_CASE("C: a child of fork() whose loop gets no descriptors leaves its parent's alone",
+          "[c][fork]") {
+  const Loop loop(aeconn_loop_new());
+  REQUIRE(loop != nullptr);
+  REQUIRE(aeconn_dispatch(loop.get()) >= 0);
+  const auto turn = GENERATE(false, true);
+  CHECK(testing::forked([&] {
+          {
+            const testing::NoNewDescriptors none;
+            if (turn ? aeconn_turn(loop.get(), 0) != -1 : aeconn_run(loop.get()) != -1) return 1;
+            if (errno != EMFILE) return 2;
+          }
+          if (aeconn_dispatch(loop.get()) != -1 || errno != ECHILD) return 3;
+          return aeconn_turn(loop.get(), 0) == -1 || aeconn_dispatch(loop.get()) == -1 ? 4 : 0;
+        }) == 0);
 }
 
 TEST_CASE("C: a child of fork() frees a graceful stop of its parent's loops", "[c][fork][stop]") {
