@@ -100,7 +100,14 @@ void aeconn_group_free(aeconn_group* group) {
   if (group == nullptr) return;
   if (group->threads) {
     if (on_its_thread(*group)) return;
-    group->threads.reset();  // waits for the threads, whose handlers may use the handles meanwhile
+    try {
+      // Waits for the threads before `threads` becomes null: their handlers may use the group
+      // meanwhile.
+      group->threads->stop();
+      group->threads->run();
+    } catch (...) {
+      // A handler in C++ has thrown; or this is a child of fork(), where the threads do not exist.
+    }
   }
   delete group;
 }

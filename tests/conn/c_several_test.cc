@@ -141,6 +141,38 @@ TEST_CASE("C: one port, several loops", "[c][group]") {
   REQUIRE(all_closed());
 }
 
+TEST_CASE("C: a handler uses its group while another thread frees that", "[c][group]") {
+  struct Seen {
+    aeconn_group* group = nullptr;
+    std::atomic<bool> inside{false}, freeing{false};
+    size_t index = 7;
+    int posted = -1, asked = -1;
+  } seen;
+  seen.group = aeconn_group_new(2, "c-end", 0);
+  REQUIRE(seen.group != nullptr);
+  REQUIRE(aeconn_group_post(
+              seen.group, 0,
+              [](void* self, aeconn_loop* loop) {
+                auto& its = *static_cast<Seen*>(self);
+                its.inside = true;
+                while (!its.freeing) std::this_thread::yield();
+                std::this_thread::sleep_for(std::chrono::milliseconds(20));
+                its.index = aeconn_group_index(its.group, loop);
+                its.posted = aeconn_group_post(
+                    its.group, 1, [](void*, aeconn_loop*) {}, nullptr);
+                its.asked = aeconn_group_statistics(
+                    its.group, 0, "tcp", [](void*, const char*, const char*) {}, nullptr);
+                aeconn_group_stop(its.group);
+              },
+              &seen) == 0);
+  while (!seen.inside) std::this_thread::yield();
+  seen.freeing = true;
+  aeconn_group_free(seen.group);
+  CHECK(seen.index == 0);
+  CHECK(seen.posted == 0);
+  CHECK(seen.asked == 0);
+}
+
 TEST_CASE("C: a connection that comes back", "[c]") {
   const Loop loop(aeconn_loop_new());
   struct Place {
