@@ -21,8 +21,11 @@ struct aeconn_graceful_stop {
   aeconn_graceful_stop(const aeconn_graceful_stop&) = delete;
   aeconn_graceful_stop& operator=(const aeconn_graceful_stop&) = delete;
   ~aeconn_graceful_stop() {
-    unwatch();  // while this waits, functions on other threads may still use `stop`
-    stop.reset();
+    // While these wait, functions on other threads may still use `stop`, which reset() would make
+    // null first.
+    unwatch();
+    delete stop.get();
+    (void)stop.release();
   }
   void watch(aeconn_loop* loop, aeconn_loop_fn begins, void* context);
   void unwatch() noexcept;

@@ -10,6 +10,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -340,6 +341,41 @@ TEST_CASE("C stop: one loop that runs on another thread than that which frees th
       loop.get(), [](void* its) { aeconn_stop(static_cast<aeconn_loop*>(its)); }, loop.get());
   runs.join();
   CHECK(told == 0);
+}
+
+TEST_CASE("C stop: a function of its loop asks it while another thread frees it", "[c][stop]") {
+  static constexpr int kNone[] = {0};
+  const Loop loop(aeconn_loop_new());
+  struct Asked {
+    aeconn_graceful_stop* stop = nullptr;
+    std::atomic<bool> made{false}, inside{false}, freeing{false};
+    std::atomic<int> phase{-1};
+  } asked;
+  std::thread runs([&] {
+    const aeconn_stop_settings settings{kNone, nullptr, nullptr, nullptr};
+    asked.stop = aeconn_graceful_stop_new(loop.get(), nullptr, kNoLimit, &settings);
+    asked.made = true;
+    aeconn_run(loop.get());
+  });
+  testing::await([&] { return asked.made.load(); });
+  REQUIRE(asked.stop != nullptr);
+  REQUIRE(aeconn_post(
+              loop.get(),
+              [](void* self) {
+                auto& its = *static_cast<Asked*>(self);
+                its.inside = true;
+                while (!its.freeing) std::this_thread::yield();
+                std::this_thread::sleep_for(std::chrono::milliseconds(20));
+                its.phase = aeconn_graceful_stop_get_phase(its.stop);
+              },
+              &asked) == 0);
+  testing::await([&] { return asked.inside.load(); });
+  asked.freeing = true;
+  aeconn_graceful_stop_free(asked.stop);
+  CHECK(asked.phase != -1);
+  aeconn_post(
+      loop.get(), [](void* its) { aeconn_stop(static_cast<aeconn_loop*>(its)); }, loop.get());
+  runs.join();
 }
 
 TEST_CASE("C stop: a child of fork() that frees it changes nothing", "[c][group][stop][fork]") {
