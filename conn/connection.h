@@ -97,8 +97,7 @@ class AECONN_API Connection : public ConnectionFacts {
   /// failure that follows the peer's end of stream.
   void set_close_handler(Handler handler, CloseOn when = CloseOn::kEnd);
   /// Sets a handler that runs, from the loop, after the network path to the peer was lost and after
-  /// a working one was found; see "path-state" in info(). Only rdma with resume=yes survives a lost
-  /// path.
+  /// another was found; see "path-state" in info(). Only rdma with resume=yes survives a lost path.
   void set_path_handler(Handler handler);
   void clear_handlers() noexcept;           ///< removes every handler, also that of connect()
   bool has_read_handler() const noexcept;   ///< returns whether a read handler is set
@@ -126,9 +125,8 @@ class AECONN_API Connection : public ConnectionFacts {
   // --- blocking calls, for handshakes and code such as Redis's replication -----------------------
   // The sync_ functions block the thread and run no handlers; other connections lose no data.
 
-  /// Waits until read() (kReadable) or write() (kWritable) would not fail with EAGAIN, for at most
-  /// `timeout`, and then returns true. Otherwise returns false with errno ETIMEDOUT, or ENOTCONN if
-  /// the connection is not established yet.
+  /// Returns true once read() (kReadable) or write() (kWritable) would not fail with EAGAIN. Returns
+  /// false with errno ETIMEDOUT after `timeout`, or ENOTCONN if not established yet.
   bool sync_wait(ae::Mask direction, ae::Duration timeout);
   /// Reads exactly `size` bytes, waiting for at most `timeout`. Returns size; fewer at end of
   /// stream; -1 with errno. If errno is ETIMEDOUT and the state is kConnected, the time-out

@@ -10,6 +10,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "conn/kit/errno_of.h"
 #include "drop_ins/redis/errand.h"
 #include "drop_ins/redis/host.h"
 
@@ -46,7 +47,10 @@ Link* link_of(ServerConnection* c) noexcept {
 conn::Connection* peer_of(ServerConnection* c) noexcept { return link_of(c)->peer.get(); }
 
 constexpr ae::Duration kALook = std::chrono::milliseconds(100);
-ae::Duration milliseconds(long long ms) { return std::chrono::milliseconds(ms); }
+// Longer time-outs than a year are cut to it, so that the time at which they end can be computed.
+ae::Duration milliseconds(long long ms) {
+  return std::chrono::milliseconds(std::min(ms, 365LL * 24 * 3600 * 1000));
+}
 
 void free_object(ServerConnection* c) noexcept {
   const std::unique_ptr<Link> link(link_of(c));
@@ -235,7 +239,7 @@ int failed(ServerConnection* c, const std::exception& error) noexcept {
 void connected(ServerConnection* c, bool there) {
   c->state = there ? kConnected : kError;
   if (there) return;
-  c->last_errno = peer_of(c)->error_code().value();
+  c->last_errno = conn::errno_of({peer_of(c)->error_code(), {}});
   log_warning("aeconn: " + peer_of(c)->last_error());
 }
 
