@@ -125,8 +125,8 @@ class AECONN_API Connection : public ConnectionFacts {
   // --- blocking calls, for handshakes and code such as Redis's replication -----------------------
   // The sync_ functions block the thread and run no handlers; other connections lose no data.
 
-  /// Returns true once read() (kReadable) or write() (kWritable) would not fail with EAGAIN. Returns
-  /// false with errno ETIMEDOUT after `timeout`, or ENOTCONN if not established yet.
+  /// Returns true once read() (kReadable) or write() (kWritable) would not fail with EAGAIN.
+  /// Returns false with errno ETIMEDOUT after `timeout`, or ENOTCONN if not established yet.
   bool sync_wait(ae::Mask direction, ae::Duration timeout);
   /// Reads exactly `size` bytes, waiting for at most `timeout`. Returns size; fewer at end of
   /// stream; -1 with errno. If errno is ETIMEDOUT and the state is kConnected, the time-out
