@@ -496,7 +496,8 @@ int aeconn_fd(const aeconn_conn* conn);
 /* As snprintf(3): returns the full length and writes as much as fits, NUL-terminated. For a path,
  * `host` is the path and `*port` is 0; `port` may be NULL. The client of an accepted connection of
  * unix or shm has no path: aeconn_peer() then gives the path of the listener, and
- * aeconn_peer_sockaddr() gives an address that consists of the family alone. */
+ * aeconn_peer_sockaddr() gives an address that consists of the family alone. Behind a trusted proxy
+ * both give the address of the client. */
 size_t aeconn_local(const aeconn_conn* conn, char* host, size_t size, uint16_t* port);
 size_t aeconn_peer(const aeconn_conn* conn, char* host, size_t size, uint16_t* port);
 /* Store the addresses like getsockname(2) and getpeername(2), also over rdma, whose connections

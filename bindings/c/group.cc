@@ -39,10 +39,13 @@ aeconn_listener* listen_on_all(aeconn_group* group, const char* url, conn::Sprea
 
 }  // namespace
 
+// A loop that is about to end still runs functions of the program, although its poster is closed.
+// The threads of a list may have ended, and their ids may be those of others now.
 bool aeconn_c::on_its_thread(const aeconn_group& group) noexcept {
   try {
     for (std::size_t i = 0; i < group.loops.size(); ++i)
-      if (group.all().thread(i) == std::this_thread::get_id() && group.all().poster(i).open())
+      if (group.all().thread(i) == std::this_thread::get_id() &&
+          (group.threads ? !group.joined : group.all().poster(i).open()))
         return true;
   } catch (const ae::LoopError&) {
   }
@@ -147,7 +150,17 @@ int aeconn_group_wait(aeconn_group* group) {
   if (group == nullptr) return no_handle();
   if (!group->threads)
     return failed(EINVAL, "the group's loops run on the program's threads: join these instead");
-  return guarded([&] { return group->threads->run(), 0; });
+  return guarded([&] {
+    const bool joins = !on_its_thread(*group);
+    try {
+      group->threads->run();
+    } catch (...) {  // a handler in C++ has thrown, or this is a thread of the group
+      if (joins) group->joined = true;
+      throw;
+    }
+    group->joined = true;
+    return 0;
+  });
 }
 
 aeconn_listener* aeconn_group_listen(aeconn_group* group, const char* url, aeconn_spread spread,

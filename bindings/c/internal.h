@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -48,6 +49,8 @@ struct aeconn_group {
   // Exactly one of these two is set: loops on threads of their own, or loops of the program.
   std::unique_ptr<ae::LoopGroup> threads;
   std::unique_ptr<ae::LoopList> list;
+  // True once the threads of `threads` have been joined, so that other threads may have their ids.
+  std::atomic<bool> joined{false};
 };
 
 struct aeconn_listener {

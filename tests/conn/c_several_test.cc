@@ -173,6 +173,51 @@ TEST_CASE("C: a handler uses its group while another thread frees that", "[c][gr
   CHECK(seen.asked == 0);
 }
 
+TEST_CASE("C: at the end of its loop a thread of the group cannot free it", "[c][group]") {
+  struct Seen {
+    aeconn_group* group = nullptr;
+    aeconn_graceful_stop* stop = nullptr;
+    std::atomic<bool> inside{false}, stopped{false};
+    bool last = false;
+  } seen;
+  seen.group = aeconn_group_new(1, "c-last", 0);
+  REQUIRE(seen.group != nullptr);
+  seen.stop = aeconn_graceful_stop_new(nullptr, seen.group, 0, nullptr);
+  REQUIRE(seen.stop != nullptr);
+  REQUIRE(aeconn_group_post(
+              seen.group, 0,
+              [](void* self, aeconn_loop*) {
+                auto& its = *static_cast<Seen*>(self);
+                its.inside = true;
+                while (!its.stopped) std::this_thread::yield();
+              },
+              &seen) == 0);
+  while (!seen.inside) std::this_thread::yield();
+  // The first function runs in the last iteration, and posts the second one, which runs when the
+  // loop is destroyed.
+  aeconn_group_stop(seen.group);
+  REQUIRE(aeconn_group_post(
+              seen.group, 0,
+              [](void* self, aeconn_loop*) {
+                auto& its = *static_cast<Seen*>(self);
+                (void)aeconn_group_post(
+                    its.group, 0,
+                    [](void* again, aeconn_loop*) {
+                      auto& it = *static_cast<Seen*>(again);
+                      aeconn_graceful_stop_free(it.stop);
+                      aeconn_group_free(it.group);
+                      it.last = true;
+                    },
+                    self);
+              },
+              &seen) == 0);
+  seen.stopped = true;
+  CHECK(aeconn_group_wait(seen.group) == 0);
+  CHECK(seen.last);
+  aeconn_graceful_stop_free(seen.stop);
+  aeconn_group_free(seen.group);
+}
+
 TEST_CASE("C: a connection that comes back", "[c]") {
   const Loop loop(aeconn_loop_new());
   struct Place {
