@@ -23,8 +23,8 @@
 namespace ae { inline namespace AECONN_ABI {
 
 /// Opens and closes the loop's epoll instance and its other descriptors, and replaces them in a
-/// child of fork(). Functions that open descriptors throw std::system_error if there are none left,
-/// and then change nothing but what their comments say.
+/// child of fork(). Functions that open descriptors throw std::system_error if there are none left;
+/// they may be called again later.
 class EpollDescriptors {
  public:
   /// Opens the epoll instance, and the eventfd `wake` that it watches.

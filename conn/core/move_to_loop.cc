@@ -88,8 +88,8 @@ void ConnectionCore::arrive(ae::EventLoop& loop) noexcept {
   enter_loop(loop);
   try {
     set_ = &ConnectionSet::of(loop);
-    // Counts the connection as served before all calls that may throw, because abandon(), which the
-    // catch block below calls, decreases that count again.
+    // Counts the connection as served before the next calls, which may throw, because abandon(),
+    // which the catch block below calls, decreases that count again.
     if (served_) set_->enter_served();
     if (in_place_ != nullptr) in_place_->arrive(set_->in_place(loop));
     if (close_watch_ || (rare_ && rare_->path)) (void)set_->ready(loop);

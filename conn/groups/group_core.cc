@@ -224,8 +224,8 @@ GroupPart* GroupCore::send(GroupPart& from, PendingConnectionPtr arrival, Choice
 
 // Passes a pending connection to another loop. Returns true if the other loop has it. Returns false
 // with `arrival` unchanged if the other loop has ended, and false with a null `arrival` if the
-// connection was refused. All memory is allocated before the call of pass(), because after that the
-// connection belongs to the other thread.
+// connection was refused. Memory for the task is allocated before the call of pass(), because after
+// that the connection belongs to the other thread.
 bool GroupCore::pass_to(GroupPart& from, GroupPart& to, PendingConnectionPtr& arrival) {
   auto held = std::make_shared<PendingConnectionPtr>();
   const std::function<void()> task = [core = shared_from_this(), &to, held] {

@@ -54,7 +54,8 @@ void DialLimit::forget_parent() noexcept {
 
 /// Gives free places (permissions to connect) to the clients at the front of the queue. To be
 /// called with mutex_ locked. A client that cannot be notified for lack of memory stays first in
-/// the queue, and is tried again when any client calls enter() or holds(), or destroys its Place.
+/// the queue, and is tried again when any client calls enter() or holds(), or destroys its Place,
+/// or when set_most() is called.
 void DialLimit::grant() noexcept {
   while (taken_ < most_ && !line_.empty()) {
     const std::shared_ptr<Entry> next = line_.front();

@@ -498,10 +498,11 @@ void Context::prepare_client(Engine& engine, const std::string& name,
   engine.peer.wanted_name = wanted;
   const bool address = is_address(wanted);
   // SNI may carry host names only, not IP addresses (RFC 6066, section 3).
-  if (!wanted.empty() && !address && SSL_set_tlsext_host_name(ssl, wanted.c_str()) != 1) {
-    ERR_clear_error();
-    throw Error("\"" + wanted + "\" cannot be sent as the server's name: it may have " +
-                std::to_string(TLSEXT_MAXLEN_host_name) + " characters");
+  if (!wanted.empty() && !address) {
+    if (wanted.size() > TLSEXT_MAXLEN_host_name)
+      throw Error("\"" + wanted + "\" cannot be sent as the server's name: it has more than " +
+                  std::to_string(TLSEXT_MAXLEN_host_name) + " bytes");
+    if (SSL_set_tlsext_host_name(ssl, wanted.c_str()) != 1) fail("set the server's name");
   }
   if (settings_.verify == Settings::Verify::kFull) {
     X509_VERIFY_PARAM* const param = SSL_get0_param(ssl);

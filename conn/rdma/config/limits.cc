@@ -19,8 +19,8 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
 // Resources that each event loop needs besides those of its connections, for its shared receive
-// queue, its first blocks of memory and its completion queues: bytes of locked memory, memory
-// mappings and memory regions.
+// queue, its first slabs (large pieces of memory) and its completion queues: bytes of locked
+// memory, memory mappings and memory regions.
 constexpr std::uint64_t kLoopLocked = 1 << 20, kLoopMappings = 64, kLoopRegions = 16;
 constexpr std::uint64_t kSlab = 2 << 20;
 // Smallest size in bytes of a block of memory that is cut out of a slab (a large piece of
