@@ -338,10 +338,7 @@ class Pump final : public ae::Deferred {
   /// connection is reported as ended only when it holds none, because the program may then end the
   /// loop.
   void finish_when_passed_on() {
-    its_->flush();
-    const bool holds =
-        its_->sync_write(nullptr, 0, ae::Duration::zero()) != 0 && errno == ETIMEDOUT;
-    if (holds && all_.loop().now() < abort_at_)
+    if (holds_output() && all_.loop().now() < abort_at_)
       return start_timer(kCheck, &Pump::finish_when_passed_on);
     finish(false, {});
   }
@@ -349,15 +346,20 @@ class Pump final : public ae::Deferred {
   /// Called when the user has closed the descriptor without reading all: the peer receives the
   /// output, and then sees that the connection was cut.
   void abort_when_delivered() {
-    its_->flush();
     int bytes = 0;
-    const bool unsent =
-        (its_->sync_write(nullptr, 0, ae::Duration::zero()) != 0 && errno == ETIMEDOUT) ||
-        (its_->type().capabilities().reset && its_->fd() >= 0 &&
-         ::ioctl(its_->fd(), SIOCOUTQ, &bytes) == 0 && bytes > 0);
+    const bool unsent = holds_output() || (its_->type().capabilities().reset && its_->fd() >= 0 &&
+                                           ::ioctl(its_->fd(), SIOCOUTQ, &bytes) == 0 && bytes > 0);
     if (unsent && all_.loop().now() < abort_at_)
       return start_timer(kCheck, &Pump::abort_when_delivered);
     finish(true, {});
+  }
+
+  /// Returns true if the connection has not failed, and has output that its transport or its
+  /// device has not taken. (A failure may have the code ETIMEDOUT, too.)
+  bool holds_output() {
+    its_->flush();
+    return its_->sync_write(nullptr, 0, ae::Duration::zero()) != 0 && errno == ETIMEDOUT &&
+           its_->state() != conn::State::kError && !its_->why_ended();
   }
 
   void start_timer(ae::Duration delay, void (Pump::*then)()) {

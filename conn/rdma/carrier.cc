@@ -276,8 +276,13 @@ bool RdmaCarrier::wait_for(ae::Mask direction, ae::TimePoint deadline) {
 }
 
 bool RdmaCarrier::flush(ae::TimePoint until) noexcept {
-  const auto handed_on = [this] {
-    return !link_.stage.in_use() || link_.sender.queue().staged() == 0;
+  const auto failed = [this] { return pending_failure_ || state() == State::kError; };
+  // Without a network path the device has no bytes, so what it had counts as not handed on.
+  const auto handed_on = [this, failed] {
+    const StagingQueue& queue = link_.sender.queue();
+    if (failed() || !keeps_unsent()) return !link_.stage.in_use() || queue.staged() == 0;
+    return session()->unsent().empty() &&
+           (link_.stage.in_use() ? queue.staged() : queue.held()) == 0;
   };
   post_due();
   if (!handed_on() && until > clock_now()) {
@@ -286,7 +291,7 @@ bool RdmaCarrier::flush(ae::TimePoint until) noexcept {
     } catch (const std::exception&) {  // no memory to wait: returns the result at once
     }
   }
-  return handed_on() && !pending_failure_ && state() != State::kError;
+  return handed_on() && !failed();
 }
 
 // --- closing and draining ------------------------------------------------------------------------

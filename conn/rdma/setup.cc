@@ -93,7 +93,8 @@ std::uint32_t Setup::address() const noexcept {
 }
 
 void Setup::try_next_address() {
-  while (link_.stage.phase() == Phase::kResolving && next_address_ < addresses_.size()) {
+  while (link_.stage.phase() == Phase::kResolving &&
+         (hellos_ == nullptr || final_ == Refused::kNone) && next_address_ < addresses_.size()) {
     choose_next_address();
     const SocketAddress& address = addresses_[next_address_++];
     refused_ = Refused::kNone;

@@ -272,6 +272,61 @@ TEST_CASE("resume: a blocking operation goes on over the new path", "[simulation
   CHECK(pair.counted("resumes") == 2);
 }
 
+TEST_CASE("resume: a blocking flush waits for the new path, and fails if there is none",
+          "[simulation][resume]") {
+  if (chosen_profile().iwarp) return;
+  const bool server_blocks = GENERATE(true, false);
+  const bool noticed = GENERATE(true, false);  // before the flush begins
+  CAPTURE(server_blocks, noticed);
+  Pair pair;
+  Room& room = pair.room;
+  conn::Connection& here = server_blocks ? *pair.server : *pair.client;
+  conn::Connection& there = server_blocks ? *pair.client : *pair.server;
+  const auto write = [&] {
+    if (noticed) {
+      room.world.set_path(*room.near, *room.far, false);
+      RUN_UNTIL(room.loop, pair.counted("paths_lost") == 2);
+      REQUIRE(here.write("bytes", 5) == 5);
+      errno = 0;
+      CHECK(here.sync_write(nullptr, 0, 0s) == -1);
+      CHECK(errno == ETIMEDOUT);
+      return std::size_t{5};
+    }
+    // The peer does not read: the flush has to wait, and the path goes meanwhile.
+    const std::string block(1000, 'x');
+    std::size_t written = 0;
+    for (ssize_t n = 0; (n = here.write(block.data(), block.size())) > 0; room.run_for(1ms))
+      written += static_cast<std::size_t>(n);
+    room.run_for(100ms);
+    room.world.after(1s, [&] { room.world.set_path(*room.near, *room.far, false); });
+    return written;
+  };
+  SECTION("the path comes back") {
+    const std::size_t written = write();
+    const Nanoseconds begin = room.world.now();
+    room.world.after(4s, [&] { room.world.set_path(*room.near, *room.far, true); });
+    if (noticed) {
+      CHECK(here.sync_write(nullptr, 0, 9s) == 0);
+      CHECK(room.world.now() - begin > 3s);
+    } else {
+      errno = 0;
+      CHECK(here.sync_write(nullptr, 0, 9s) == -1);  // the peer still does not read
+      CHECK(errno == ETIMEDOUT);
+    }
+    CHECK(here.state() == conn::State::kConnected);
+    CHECK(testing::receive(room.loop, there, written).size() == written);
+    CHECK(here.sync_write(nullptr, 0, 9s) == 0);
+  }
+  SECTION("there is none") {
+    (void)write();
+    errno = 0;
+    CHECK(here.sync_write(nullptr, 0, 100s) == -1);
+    CHECK(errno == ETIMEDOUT);
+    CHECK(here.why_ended().code == std::errc::timed_out);
+    CHECK_THAT(here.why_ended().text, Contains("no new path in"));
+  }
+}
+
 TEST_CASE("resume: nothing is disconnected where soft-RoCE has lost its route",
           "[simulation][resume]") {
   Pair pair(profile_named("rxe"));
