@@ -112,7 +112,7 @@ FUZZ_SRC    := $(filter-out $(if $(SIM_TESTS),,%_simulation.cc),$(FUZZ_SRC))
 # headers are internal and are not installed.
 AUTHOR_HEADERS := $(filter-out conn/kit/probes.h,$(wildcard conn/kit/*.h conn/spi/*.h)) \
   $(addprefix conn/core/,acceptor_base.h connection_set.h make_connection.h pending_connection.h queued_loop.h refusals.h transport.h) $(addprefix conn/url/,option_table.h spin_option.h)
-INNER_INCLUDED := ae/core/fork.h ae/core/handler_slot.h conn/lists/dial.h conn/lists/race.h $(addprefix conn/core/,connection_base.h connection_block.h connection_core.h set_entry.h spurious_wakeups.h)
+INNER_INCLUDED := ae/core/fork.h ae/core/handler_slot.h conn/lists/dial.h conn/lists/race.h $(addprefix conn/core/,arrival_source.h connection_base.h connection_block.h connection_core.h set_entry.h spurious_wakeups.h)
 PUBLIC_HEADERS := $(wildcard ae/*.h conn/*.h conn/co/*.h conn/transports/*.h conn/*/type.h conn/tcp/*_type.h conn/tcp/settings.h conn/tcp/socket.h) \
   conn/tls/engine/errc.h conn/tls/engine/role.h $(AUTHOR_HEADERS) $(INNER_INCLUDED)
 PUBLIC_HEADERS := $(filter-out $(if $(filter 0,$(HAVE_RDMA)),conn/rdma/%) $(if $(filter 0,$(HAVE_TLS)),conn/tls/%),$(PUBLIC_HEADERS))
