@@ -518,9 +518,9 @@ check-site: site  ## follows every link of the site, and takes pictures of pages
 	@tests/site/run $(OUT)/site $(OUT)/site-pictures
 .PHONY: site check-site
 
-print-author-headers print-inner-headers:
-	@echo $(if $(filter %author-headers,$@),$(AUTHOR_HEADERS),$(INNER_INCLUDED))
-.PHONY: print-author-headers print-inner-headers
+print-author-headers print-inner-headers print-public-headers:
+	@echo $(if $(filter %author-headers,$@),$(AUTHOR_HEADERS),$(if $(filter %inner-headers,$@),$(INNER_INCLUDED),$(PUBLIC_HEADERS)))
+.PHONY: print-author-headers print-inner-headers print-public-headers
 headers: $(PUBLIC_HEADERS:%=$(OUT)/headers/%.ok)  ## each public header compiles alone
 $(OUT)/headers/%.ok: % $(wildcard ae/*.h ae/*/*.h conn/*.h conn/*/*.h conn/*/*/*.h) $(OUT)/flags
 	@mkdir -p $(@D)

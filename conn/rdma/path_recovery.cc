@@ -292,12 +292,10 @@ void PathRecovery::on_attempt_failed(Failure why) noexcept {
   if (link_.role() == Role::kClient) {
     Refused refused = setup_ != nullptr ? setup_->refused() : Refused::kNone;
     if (session_->peer_misses_bytes()) refused = Refused::kGap;
-    const bool several = setup_ != nullptr && setup_->addresses() > 1;
     const bool nobody = setup_ != nullptr && setup_->nobody();
     if (refused == Refused::kGap) return user_.end_with(gap());
-    const bool other_key =
-        refused == Refused::kUnknown &&
-        session_->may_know_other_key(link_.stream.inbound().line().total(), several);
+    const bool other_key = refused == Refused::kUnknown &&
+                           session_->may_know_other_key(link_.stream.inbound().line().total());
     if (refused != Refused::kNone && !other_key)
       return user_.end_with(coded_failure(session_->why().code, [this] {
         return session_->why().text + "; the peer has ended it";

@@ -32,12 +32,12 @@ void Session::take_secret(std::span<const std::byte> secret, bool peer_has_it,
 }
 
 const SipKey& Session::next_key(std::uint64_t arrived) noexcept {
-  const bool before = two_keys(arrived) && std::exchange(use_before_, !use_before_);
+  const bool before = two_keys(arrived) && use_before_;
   return request_key_ = before ? key_before_ : key_;
 }
 
-bool Session::may_know_other_key(std::uint64_t arrived, bool several) noexcept {
-  if (!two_keys(arrived) || several) return two_keys(arrived);
+bool Session::may_know_other_key(std::uint64_t arrived) noexcept {
+  if (!two_keys(arrived)) return false;
   // The peer changes from the old key to the new one, and never back. So if it has refused the old
   // key and then the new one, the refusal is final; the old one's alone is not. A request without
   // an answer shows nothing about its key.

@@ -87,15 +87,14 @@ class Session {
   void take_secret(std::span<const std::byte> secret, bool peer_has_it,
                    std::uint64_t arrived) noexcept;
   /// Connecting side: returns the key for the next request for a network path, and its answer. If
-  /// two keys are valid, requests use them alternately. `arrived`: number of bytes that have
-  /// arrived so far.
+  /// two keys are valid, attempts (see begin_attempt()) use them alternately, each for the requests
+  /// to all addresses. `arrived`: number of bytes that have arrived so far.
   const SipKey& next_key(std::uint64_t arrived) noexcept;
-  /// Connecting side: call when the peer has refused a request for a new network path with
-  /// Refused::kUnknown. Returns true if a request with another key may succeed: two keys are valid,
-  /// and the request may have used the one that the peer does not have yet or does not accept any
-  /// more. `several`: more than one address has refused, and each may have been asked with either
-  /// key.
-  bool may_know_other_key(std::uint64_t arrived, bool several) noexcept;
+  /// Connecting side: call when each address has refused an attempt to find a new network path with
+  /// Refused::kUnknown. Returns true if an attempt with another key may succeed: two keys are
+  /// valid, and the attempt may have used the one that the peer does not have yet or does not
+  /// accept any more.
+  bool may_know_other_key(std::uint64_t arrived) noexcept;
   /// Accepting side: finds the key with which the MAC of the request `sealed` was computed, and
   /// stores it as request_key(). `bound`: bound_address() of the requester. `arrived`: number of
   /// the peer's bytes that have arrived. Returns false if it is none of the valid keys.
@@ -113,7 +112,10 @@ class Session {
   /// Connecting side: call when an attempt to find a new network path begins. Returns the index of
   /// the address to try first, modulo the number of addresses: for the first attempt the one after
   /// that of the lost path, and one further for each further attempt.
-  std::uint32_t begin_attempt() noexcept { return address_ + attempts_++; }
+  std::uint32_t begin_attempt() noexcept {
+    use_before_ = !use_before_;
+    return address_ + attempts_++;
+  }
   /// Connecting side: call if the network path was left on purpose. Its own address is then tried
   /// first by the next attempt to find a path.
   void prefer_same_address() noexcept { attempts_ = 0; }
@@ -205,7 +207,7 @@ class Session {
   SipKey key_, key_before_{}, request_key_{};
   // True if the earlier key key_before_ is also valid, as long as only arrived_ bytes have arrived.
   bool unsure_ = false;
-  bool use_before_ = false;  // true if the next request must use the earlier key
+  bool use_before_ = true;  // true if the present attempt must use the earlier key
   // True if the peer has refused the earlier key since the loss of the network path.
   bool before_refused_ = false;
   std::uint64_t arrived_ = 0;

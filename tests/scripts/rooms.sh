@@ -3,7 +3,7 @@
 # Includes point downwards only: ae/ and conn/ are compared with the list of rooms (layers:
 # tests/scripts/rooms), and docs/architecture.md has a line for each room, which names the room's
 # files. conn/connection.h is short, and only for users. Classes have at most 40 functions and 8
-# bools, but for those that tests/scripts/class_sizes lists.
+# bools, but for those that tests/scripts/class_sizes lists. Installed headers include only such.
 set -u
 # shellcheck source=tests/scripts/kit
 . "$(dirname "$0")/kit"
@@ -92,6 +92,15 @@ is "conn/connection.h includes nothing of spi, kit or core" '' \
 must=$(sed -nE '/^class AECONN_API Carrier(Base|Facts)? /,/^};/p' conn/spi/carrier.h | grep -c '= 0;')
 is "a carrier must implement at most 14 functions" yes \
   "$([ "$must" -gt 5 ] && [ "$must" -le 14 ] && echo yes || echo "$must")"
+
+# --- what is installed
+installed=$(make --no-print-directory -s print-public-headers)
+without=''
+# shellcheck disable=SC2086 # a list of files
+for header in $(sed -n 's/^ *# *include "\(\(ae\|conn\)\/[^"]*\)".*/\1/p' $installed | sort -u); do
+  [[ " $installed " == *" $header "* ]] || without+=" $header"
+done
+is 'what an installed header includes is installed' '' "$without"
 
 # --- the sizes of classes
 if ctags --version 2>/dev/null | grep -q '^Universal Ctags'; then
