@@ -129,7 +129,7 @@ Need need_of(std::uint64_t connections, const Settings& settings, const DeviceTr
                     : traits.region_each ? connections
                                          : 1 + saturating_product(connections, window) / kSlab);
   const std::uint64_t own = own_receives ? block(receives * kControlSize) : 0;
-  // A slab (kSlab bytes) is added, because the last slab of receive windows may be partly unused.
+  // Adds one slab (kSlab bytes), because the last slab of receive windows may be partly unused.
   need.locked =
       saturating_sum(kLoopLocked + std::uint64_t{settings.shared_receive_queue} * kControlSize +
                          (connections == 0 ? 0 : kSlab),

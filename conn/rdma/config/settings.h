@@ -26,7 +26,7 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 /// Option isolation: prevents a peer from writing into a receive window of another connection by
 /// guessing the window's key.
 enum class Isolation : std::uint8_t {
-  kAuto,        ///< kWindow if the device supports it, otherwise kConnection
+  kAuto,        ///< chooses kWindow if the device supports it, otherwise kConnection
   kConnection,  ///< each connection has its own protection domain and its own receive queue
   /// The connections of a loop share a protection domain and a receive queue. The key of each
   /// receive window works on one queue pair only.

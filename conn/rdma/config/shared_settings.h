@@ -34,7 +34,7 @@ class SharedSettings {
 
  private:
   static constexpr std::size_t kKept = 8;
-  std::array<std::shared_ptr<const Settings>, kKept> last_;  // the most recently returned first
+  std::array<std::shared_ptr<const Settings>, kKept> last_;  // sorted, most recently used first
 };
 
 }}}  // namespace conn::rdma

@@ -111,8 +111,8 @@ Qp Device::create_qp(ibv_pd* pd, ibv_qp_init_attr& attributes) {
       max_pieces_ = std::min(max_pieces_, pieces);
       return made;
     } catch (const VerbsError& error) {
-      // The driver refused the sizes (some drivers reduce them instead). Smaller ones are tried,
-      // unless the error has another cause or the sizes are the smallest already.
+      // The driver refused the inline data or the number of pieces (some drivers reduce them
+      // instead). Smaller values are tried, unless the error has another cause or none are left.
       if (!refused_as_such(error.failure().code.value()) || (asked == 0 && pieces == 1)) throw;
     }
     if (asked != 0) {

@@ -44,8 +44,8 @@ class Device {
   enum class Binding : std::uint8_t {
     /// The device has no memory windows of type 2, or it refused to bind one.
     kNo,
-    /// The device reports memory windows of type 2, but has not carried out a bind yet, so this is
-    /// not certain.
+    /// The device reports memory windows of type 2, but has not carried out a bind yet. So it is
+    /// unknown whether they work.
     kUnsure,
     kYes,
   };
@@ -114,10 +114,10 @@ class Device {
   /// and returns port_down() afterwards. Does not query again within 50 ms, if no other port was
   /// queried in between.
   bool ask_port(int port, ae::TimePoint now) noexcept;
-  /// Records that a request failed in the way it does if the port has no link or no route: sets
-  /// port_down() and port_suspected(). A query is made only 50 ms later, because a port that goes
-  /// down still reports the state "active" for a moment. A lack of memory for packets looks the
-  /// same, so other connections must not be ended for this.
+  /// Records that a request failed as it does if the port has no link or route: sets port_down(),
+  /// and port_suspected() if that is new. The state is not queried yet (ask_port() waits 50 ms),
+  /// because a port that goes down still reports the state "active" for a moment. A lack of memory
+  /// for packets causes the same failure, so other connections must not be ended for it.
   void on_no_route(int port, ae::TimePoint now) noexcept;
   void ask_ports_that_are_down(ae::TimePoint now) noexcept;
   /// Returns the active MTU of the port, queried at most a second ago; the largest MTU (4096) if

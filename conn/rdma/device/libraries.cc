@@ -86,8 +86,8 @@ Function* find(In in, const char* name) noexcept {
 #endif
 }}}  // namespace conn::rdma
 
-// The headers of libibverbs define these two names as macros that call inline functions. Here the
-// names must denote the functions of the library.
+// The headers of libibverbs define ibv_query_port and ibv_reg_mr as macros that call inline
+// functions. Here the names must denote the functions of the library.
 #undef ibv_query_port
 #undef ibv_reg_mr
 

@@ -132,8 +132,8 @@ PageMemory::PageMemory(std::size_t size) : size_(round_to_pages(size)) {
     base_ = nullptr;
     throw VerbsError(fmt::format("mapping {} bytes", size_), err);
   }
-  // Errors are ignored: a kernel that does not support these hints writes larger core dumps, or
-  // uses small pages.
+  // Errors of madvise() are ignored: a kernel that does not support the advice writes larger core
+  // dumps, or uses small pages.
   (void)madvise(base_, size_, MADV_DONTDUMP);
   if (huge) (void)madvise(base_, size_, MADV_HUGEPAGE);
 }

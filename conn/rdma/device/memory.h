@@ -66,7 +66,7 @@ std::uint64_t registered_bytes() noexcept;
 /// Limit on the bytes that this process pins for RDMA, checked before memory is allocated.
 struct MemoryLimit {
   std::uint64_t most = 0;     ///< bytes that the whole process may pin; 0: no limit
-  std::uint64_t reserve = 0;  ///< bytes of `most` that must stay free for more important requests
+  std::uint64_t reserve = 0;  ///< bytes of the limit kept free for more important requests
   /// Returns true if `more` further bytes may be pinned. `idle`: number of bytes that are pinned
   /// but not in use, which do not count against the limit because they can be freed.
   bool allows(std::uint64_t more, std::uint64_t idle = 0) const noexcept {
@@ -105,7 +105,7 @@ struct RegistrationCounts {
   /// Registrations for sent data, receives and control messages, which share large pieces of
   /// memory.
   std::uint64_t buffers = 0;
-  std::uint64_t user_memory = 0;  ///< for memory of the user that is sent without a copy
+  std::uint64_t user_memory = 0;  ///< registrations of user memory, sent without a copy
 };
 
 /// Explains the error ENOMEM or EPERM of a call that would have pinned about `wanted` bytes.

@@ -51,7 +51,7 @@ void adopt(Orphans left) noexcept {
     const std::lock_guard lock(here.mutex);
     here.families.push_back(kept);
     are_there = true;
-  } catch (const std::exception&) {  // no memory to store them: the kernel frees them at exit
+  } catch (const std::exception&) {  // no memory to store the ids: the kernel frees them at exit
   }
 }
 

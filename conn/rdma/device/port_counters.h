@@ -30,7 +30,7 @@ class PortCounters {
   std::map<std::string, std::uint64_t> read_all() const;
   struct Counted {
     std::uint64_t last = 0;   ///< value that the kernel reported last
-    std::uint64_t added = 0;  ///< total increase of the counter up to that report
+    std::uint64_t added = 0;  ///< total increase of the counter until `last` was read
   };
   std::string folder_;
   std::map<std::string, Counted> counted_;

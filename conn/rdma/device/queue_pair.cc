@@ -90,7 +90,7 @@ std::string ece_text(ibv_qp* qp) {
 void qp_to_error(ibv_qp* qp) noexcept {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_ERR;
-  // The call fails only if the device is gone, and then there is no traffic left to end.
+  // This call fails only if the device is gone, and then the queue pair has no traffic to end.
   (void)ibv_modify_qp(qp, &attributes, IBV_QP_STATE);
 }
 

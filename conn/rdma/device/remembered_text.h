@@ -22,7 +22,7 @@ class RememberedText {
     const std::lock_guard lock(mutex_);
     const auto now = std::chrono::steady_clock::now();
     constexpr std::chrono::seconds kKept(1);
-    // until_ is further in the future than kKept only if the clock of a simulation was set back.
+    // until_ is more than kKept away only if a simulation has set its clock back.
     if (now >= until_ || until_ - now > kKept) {
       text_ = make();
       until_ = now + kKept;

@@ -40,7 +40,7 @@ void read_back(ibv_qp* qp, int port, Route& route) noexcept {
   ibv_qp_attr attr{};
   ibv_qp_init_attr made{};
   if (ibv_query_qp(qp, &attr, IBV_QP_AV | IBV_QP_PATH_MTU, &made) == 0) {
-    // Some drivers do not report all of these values and leave zeros, which are ignored.
+    // Zeros are ignored: some drivers do not report all values of a queue pair and leave zeros.
     const ibv_ah_attr& way = attr.ah_attr;
     static constexpr ibv_gid kNone{};
     const bool there = std::memcmp(&way.grh.dgid, &kNone, sizeof kNone) != 0;
@@ -48,7 +48,7 @@ void read_back(ibv_qp* qp, int port, Route& route) noexcept {
       route.gid_index = way.grh.sgid_index;
       route.traffic_class = way.grh.traffic_class;
     }
-    // Soft-RoCE, for example, does not store the service level and reports 0.
+    // Drivers that do not store the service level, such as soft-RoCE, report 0, which is ignored.
     if (way.sl != 0) route.service_level = way.sl;
     if (bytes_of(attr.path_mtu) != 0) route.mtu = attr.path_mtu;
   }

@@ -240,8 +240,8 @@ void BlockPool::drop(std::size_t index) noexcept {
 bool BlockPool::tick(ae::TimePoint now) noexcept {
   if (!touched_) return false;
   std::size_t left = kDropsInTurn;
-  // Merges those cached blocks that were not needed since the last tick(): as many as the smallest
-  // number (`least`) that the cache had since then.
+  // Merges the cached blocks that were not needed since the last tick(). Their number is `least`,
+  // the smallest number of blocks that the cache contained since then.
   for (Cache& each : caches_) empty_cache(each, each.count - std::min(each.least, each.count));
   for (std::size_t i = slabs_.size(); i-- != 0;) {
     Slab& slab = *slabs_[i];

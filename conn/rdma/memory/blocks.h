@@ -104,7 +104,7 @@ class BlockPool {
   /// has a block in use.
   bool at_rest() const noexcept;
 
-  std::size_t bytes() const noexcept { return bytes_; }  ///< size of all memory of the pool
+  std::size_t bytes() const noexcept { return bytes_; }  ///< total memory of the pool, in bytes
   /// Returns the number of bytes of the pool's memory that no acquired block uses.
   std::size_t idle() const noexcept { return bytes_ - used_; }
   std::size_t slabs() const noexcept { return slabs_.size(); }

@@ -123,7 +123,7 @@ class CompletionQueues {
   int vector_;
   CompChannel channel_;  // the completion channel; declared before queues_, which it must outlive
   std::vector<std::unique_ptr<CompletionQueue>> queues_;
-  // Both lists have capacity for all queues, so that adding one cannot throw.
+  // unarmed_ and arming_ have capacity for all queues, so that adding one cannot throw.
   std::vector<CompletionQueue*> unarmed_, arming_;
   std::size_t events_due_ = 0;
 };

@@ -14,7 +14,7 @@ namespace {
 // use them. They are freed about a minute after the last burst, because tick() notices late that
 // they are unused.
 constexpr ae::Duration kKeepUnused = std::chrono::seconds(45);
-// Bytes for data to send in the first piece of memory of a protection domain with one connection.
+// Bytes for sent data in the first slab (piece of memory) of an unshared protection domain.
 constexpr std::size_t kFirstToSend = 16 * 1024;
 
 BlockPool::Config local_config(const Domain::Config& config) {

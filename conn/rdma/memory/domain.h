@@ -28,7 +28,7 @@ class Domain {
     bool bind_keys = false;
     /// Number of receives in the shared receive queue (SRQ); 0: the domain has no SRQ.
     std::uint32_t shared_receives = 0;
-    /// Number of receives of the only connection, if the domain is not shared.
+    /// If the domain is not shared: number of receives posted for its one connection.
     std::uint32_t own_receives = 0;
   };
   /// Creates a protection domain on `device`. It takes memory from `pages`, which must outlive it.
@@ -98,7 +98,7 @@ class Domain {
   ReferencePool references_;
   Registrations user_memory_;
   std::vector<BoundKey> keys_;  // keys that are not bound to a queue pair
-  std::size_t keys_ready_ = 0;  // number of keys in keys_ that tick() keeps
+  std::size_t keys_ready_ = 0;  // number of keys (memory windows) that tick() must not free
   std::unique_ptr<ReceiveQueue> receives_;
   Pinned rings_;
   Srq srq_;

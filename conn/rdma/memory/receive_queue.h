@@ -51,10 +51,10 @@ class ReceiveQueue {
   int replenish() noexcept;
   std::uint32_t depth() const noexcept { return static_cast<std::uint32_t>(posted_.size()); }
 
-  /// For a shared queue: finds the receives that a later one had overtaken (completed before them)
-  /// at the last call and that still have not completed. They count as lost, and replenish() posts
-  /// them again. Returns their number. All completion queues must have been polled until empty
-  /// since the last call.
+  /// For a shared queue: finds the receives that had not completed at the last call, although later
+  /// ones had, and that still have not. They count as lost, and replenish() posts them again.
+  /// Returns their number. All completion queues must have been polled until empty since the last
+  /// call.
   std::size_t take_lost() noexcept;
   /// Returns true if a receive has not completed although a later one has, so that take_lost() may
   /// find it lost.

@@ -35,9 +35,9 @@ void SendBufferTuning::watch(ae::TimePoint now) noexcept {
 void SendBufferTuning::count(std::size_t bytes, ae::TimePoint now,
                              const MemoryLimit& limit) noexcept {
   since_full_ += bytes;
-  // The writer did not fill the send buffer (on_full()) while twice its size in bytes was
-  // confirmed, which takes longer than a wait for the peer's next receive window. So something else
-  // limits the stream, or the stream has paused.
+  // The device has confirmed twice as many bytes as the send buffer holds since the writer last
+  // filled it (on_full()). That takes longer than a wait for the peer's next receive window. So
+  // something else limits the stream, or the stream has paused.
   if (since_full_ > std::size_t{2} * size_) {
     since_full_ = 0;
     began_ = false;

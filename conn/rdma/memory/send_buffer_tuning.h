@@ -56,9 +56,9 @@ class SendBufferTuning {
  private:
   static constexpr ae::Duration kIdle = std::chrono::seconds(1);
   enum class Stage : std::uint8_t {
-    kResting,   ///< size() stays as it is, and nothing is measured
+    kResting,   ///< the size of the send buffer stays, and nothing is measured
     kUsual,     ///< measures the confirmed bytes per second with the present size
-    kSettling,  ///< a larger size is tried, but the rate is not measured yet
+    kSettling,  ///< a larger send buffer is tried, but the rate is not measured yet
     kTrying,    ///< measures the confirmed bytes per second with the larger size
   };
   void watch(ae::TimePoint now) noexcept;
@@ -68,11 +68,11 @@ class SendBufferTuning {
   void reset() noexcept;
 
   std::uint32_t usual_, most_, size_;
-  std::uint32_t before_ = 0;    // size() before the trial of a larger size
+  std::uint32_t before_ = 0;    // size() before a larger send buffer was tried
   std::size_t since_full_ = 0;  // bytes confirmed since the last on_full()
   Stage stage_ = Stage::kResting;
   bool began_ = false;         // true if counted_ counts the bytes confirmed since begin_
-  unsigned measures_ = 0;      // number of measurements made with the present size
+  unsigned measures_ = 0;      // number of measurements with the present size()
   std::uint64_t counted_ = 0;  // bytes confirmed since time begin_
   double rate_ = 0;            // bytes confirmed per second with the size before_
   ae::TimePoint begin_{}, full_at_{}, again_at_{};

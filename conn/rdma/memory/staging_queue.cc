@@ -100,7 +100,7 @@ bool StagingQueue::leave_cell(std::size_t more, const MemoryLimit& limit) noexce
 
 std::size_t StagingQueue::append(const std::byte* from, std::size_t size,
                                  const MemoryLimit& limit) noexcept {
-  if (size == 0) return 0;  // `from` may be null
+  if (size == 0) return 0;  // with size 0, `from` may be null
   if (has_cell_for(size)) {
     append_to_cell(from, size);
     return size;
