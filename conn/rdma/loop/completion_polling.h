@@ -71,7 +71,7 @@ class CompletionPolling {
   bool arm() {
     CompletionQueue* const queue = queues_.only_unarmed();
     if (queue == nullptr) return !needs_poll() || arm_all();
-    if (!queues_.arm(*queue)) return true;  // the device is lost, and its own events report this
+    if (!queues_.arm(*queue)) return true;  // the device is lost, which its own events report
     ++counters_.arms;
     const std::size_t taken = poll_queue(*queue, kArmBudget);
     if (taken >= kArmBudget) queues_.look_again(*queue);
@@ -104,7 +104,7 @@ class CompletionPolling {
   // write with immediate that consumed a shared receive. Returns false and does nothing for other
   // completions. The owner of the queue pair may poll the queue, which overwrites `completion`.
   bool dispatch_data(const ibv_wc& completion) {
-    constexpr int kKind = 62;  // lowest of the two bits of wr_id that mark receives
+    constexpr int kKind = 62;  // position of the lower of the two bits of wr_id that mark receives
     if (completion.status != IBV_WC_SUCCESS || completion.opcode != IBV_WC_RECV_RDMA_WITH_IMM ||
         completion.wr_id >> kKind != kReceiveId >> kKind)
       return false;

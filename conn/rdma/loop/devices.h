@@ -62,7 +62,7 @@ class Devices {
   /// events of the devices.
   void wait(int fd, ae::Duration limit);
   /// Handles an rdma_cm event of an id that has no owner: passes it to the DeviceContexts, one of
-  /// which may keep the id until it can be destroyed.
+  /// which may have kept the id because it could not be destroyed before this event.
   void on_event_of_nobody(const CmEvent& event) noexcept;
   /// Makes a device that was removed count as lost, and makes librdmacm close it. `cm_handle`:
   /// librdmacm's handle of the device, from the `verbs` of an id.

@@ -106,7 +106,7 @@ std::uint32_t Domains::shared_depth() const noexcept {
 void Domains::arm_shortage_event() noexcept {
   ibv_srq_attr limit{};
   limit.srq_limit = shared_depth() / flow::kShortageAt;
-  // A failure is ignored: receives are posted again when they complete, even without this event.
+  // A failure of this call is ignored: receives are posted again when they complete, in any case.
   if (limit.srq_limit != 0) (void)ibv_modify_srq(shared_->srq(), &limit, IBV_SRQ_LIMIT);
 }
 

@@ -33,8 +33,8 @@ class Domains {
   /// Returns the error that a connection with the option isolation=window gets if the device has no
   /// usable memory windows.
   Failure no_windows() const;
-  /// Makes `domain` work without bound keys, because the device has refused to bind one. Only one
-  /// connection may use the domain. It keeps the domain; new connections get another one. Throws
+  /// Makes `domain`, which only one connection may use, work without bound keys, because the device
+  /// has refused to bind one. That connection keeps the domain; new ones get another one. Throws
   /// std::bad_alloc.
   void give_up_binding(Domain& domain);
   /// Lets tick() free the keys (memory windows) that are kept for queue pairs created in advance.
@@ -68,8 +68,8 @@ class Domains {
   Device& device_;
   PagePool& pages_;
   std::shared_ptr<Domain> shared_;
-  // The other protection domain that connections share: its bind_keys() differs from that of
-  // shared_. It has no shared receive queue.
+  // The other protection domain that connections share. If shared_ binds keys to queue pairs, this
+  // one does not, and vice versa. It has no shared receive queue.
   std::shared_ptr<Domain> second_;
 };
 

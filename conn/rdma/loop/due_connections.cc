@@ -79,9 +79,9 @@ void DueConnections::wake_some() {
   if (std::exchange(memory_came_back_, false)) to_wake_ = waiting_for_memory_.size();
   const std::size_t count = std::min({to_wake_, waiting_for_memory_.size(), kWokenInTurn});
   to_wake_ = std::min(to_wake_, waiting_for_memory_.size()) - count;
-  // The connections are removed from the list of those that wait for memory before on_memory() is
-  // called, in which they may add themselves again: the list has capacity for each connection only
-  // once.
+  // Takes the connections off the list of those that wait for memory before it calls on_memory(),
+  // because on_memory() may put them on the list again, and the list has capacity for each
+  // connection only once.
   std::array<LoopConnection*, kWokenInTurn> woken{};
   std::copy_n(waiting_for_memory_.begin(), count, woken.begin());
   waiting_for_memory_.erase(waiting_for_memory_.begin(),

@@ -91,7 +91,7 @@ class DueConnections {
   std::vector<LoopConnection*> reap_, waiting_for_memory_, paced_;
   std::size_t attached_ = 0;
   bool memory_came_back_ = false;
-  // Number of connections in waiting_for_memory_ whose on_memory() wake_some() must still call.
+  // Number of connections in waiting_for_memory_ for which wake_some() must still call on_memory().
   std::size_t to_wake_ = 0;
 };
 

@@ -25,8 +25,8 @@ class IterationBudget {
     ++number_;
     spent_ = {};
   }
-  /// Grants another share of time within the same iteration. For blocking operations, which may
-  /// last much longer than an iteration.
+  /// Lets this iteration spend its whole time for system calls (kShare) again. For blocking
+  /// operations, which may last much longer than an iteration.
   void extend() noexcept { spent_ = {}; }
   /// Returns the number of this iteration; each iteration has a different one.
   std::uint64_t number() const noexcept { return number_; }
@@ -48,8 +48,8 @@ class IterationBudget {
     return std::exchange(expired_in_, number_) != number_ || has_share_left();
   }
 
-  /// While an object of this class exists, the time that passes is deducted from the iteration's
-  /// share. A nested object has no effect.
+  /// While an object of this class exists, the time that passes counts as spent on system calls
+  /// (see IterationBudget). A nested object has no effect.
   class Spending {
    public:
     explicit Spending(IterationBudget& iteration) noexcept
@@ -65,7 +65,7 @@ class IterationBudget {
     Spending& operator=(const Spending&) = delete;
 
    private:
-    IterationBudget* iteration_;  // null if this object is nested in another Spending
+    IterationBudget* iteration_;  // null if another Spending exists already
   };
 
  private:

@@ -59,8 +59,8 @@ class LoopListeners {
     ask_ = true;
     loop_.nudge();
   }
-  /// Call it in each iteration. If ask_again() was called since, calls retry_if_down() of each
-  /// listener and returns true.
+  /// Call it in each iteration. If ask_again() was called since the last call, calls
+  /// retry_if_down() of each listener and returns true.
   bool retry_if_asked() noexcept {
     if (!std::exchange(ask_, false)) return false;
     for (LoopListener* listener : all_) listener->retry_if_down();

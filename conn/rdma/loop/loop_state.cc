@@ -25,7 +25,7 @@ LoopState* LoopState::find(ae::EventLoop& loop, const ConnectionType& type) {
 }
 
 LoopState& LoopState::of(ae::EventLoop& loop, const ConnectionType& type) {
-  ConnectionSet::of(loop);  // created before the LoopState, so that it is destroyed later
+  ConnectionSet::of(loop);  // creates this set first, so that the LoopState is destroyed before it
   std::unique_ptr<ae::LoopLocal>& slot = loop.local(&type);
   if (!slot) slot = std::make_unique<LoopState>(loop, type);
   auto& state = static_cast<LoopState&>(*slot);
@@ -133,8 +133,8 @@ void LoopState::flush() {
 bool LoopState::arm() {
   const SameTime same_time(*this);
   // Polls once before arming, because a fast peer may already have answered the requests just
-  // posted; then the loop need not arm the queues and sleep. If that is rare, polls only in some
-  // iterations.
+  // posted; then the loop need not arm the queues and sleep. After kLooks polls that found nothing,
+  // polls here only in one of kLooks iterations.
   if (std::exchange(posted_, false) &&
       (looks_missed_ < kLooks || iteration_number() % kLooks == 0)) {
     poll_more_ = devices_.poll();

@@ -167,8 +167,8 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   bool poll_more_ = false;  // true if the last poll may have left completions in a queue
   bool posted_ = false;     // true if requests were posted since arm() last polled
   bool pumping_ = false;
-  // keeps_time_: now() is allowed to store the time in now_, because a SameTime exists.
-  // time_known_: it has done so.
+  // keeps_time_: an object of class SameTime exists, so that now() may store the time in now_.
+  // time_known_: now() has stored it.
   bool keeps_time_ = false;
   mutable bool time_known_ = false;
   mutable ae::TimePoint now_{};

@@ -20,8 +20,8 @@ bool PortWatch::has_port_down() const noexcept {
 
 void PortWatch::start() {
   if (timer_ != 0 || !has_port_down()) return;
-  // The first query, too, is made from a timer and not here, because it may end connections and the
-  // caller may be in the middle of ending one.
+  // The first query of the ports, too, is made from a timer and not here, because it may end
+  // connections and the caller may be in the middle of ending one.
   timer_ = loop_.add_time_event(ae::Duration::zero(), [this]() -> ae::Duration {
     // NOLINTNEXTLINE(modernize-loop-convert): tell_of_ports() may change the list
     for (std::size_t i = 0; i < contexts_.size(); ++i)

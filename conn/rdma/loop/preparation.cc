@@ -12,8 +12,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 namespace {
 
-// Queue pairs are created in advance when no connection or listener came or went (no call of
-// soon()) for kQuiet, but at the latest kPutOff after the first such change.
+// Queue pairs are created in advance once no connection or listener has come or gone (no call of
+// soon()) for the time kQuiet, but at the latest the time kPutOff after the first of these calls.
 constexpr ae::Duration kQuiet = std::chrono::milliseconds(10);
 constexpr ae::Duration kPutOff = std::chrono::seconds(1);
 

@@ -40,7 +40,7 @@ struct QueuePairEvent {
     kAddresses,  ///< the device's GID table has changed; `present` are the machine's addresses
   };
   Kind kind;
-  const std::string* what = nullptr;  ///< reason of kFailed; empty if there was no memory
+  const std::string* what = nullptr;  ///< reason for kFailed; empty if there was no memory for it
   int port = 0;
   ae::Duration since{};
   const std::vector<SocketAddress>* present = nullptr;
@@ -94,8 +94,8 @@ class QueuePairUsers {
     if (slots_[hole].user == nullptr) return;
     --count_;
     slots_[hole] = {};
-    // Puts the owners behind the slot that is now free into their places anew, so that searches
-    // still find them.
+    // Inserts the entries that follow the freed slot again, up to the next free slot: a search
+    // stops at the first free slot, and would not find them any more.
     for (std::size_t at = next(hole); slots_[at].user != nullptr; at = next(at)) {
       --count_;
       put(std::exchange(slots_[at], {}));
@@ -160,7 +160,7 @@ class QueuePairUsers {
   // pair numbers differ, even if a driver numbers queue pairs in steps of a large power of two.
   static constexpr std::uint32_t kSpread = 0x9e3779b9;
   static constexpr int kFirstBits = 4;
-  std::vector<Owner> slots_ = std::vector<Owner>(1u << kFirstBits);  // size: a power of two
+  std::vector<Owner> slots_ = std::vector<Owner>(1u << kFirstBits);  // the size is a power of two
   int shift_ = 32 - kFirstBits;  // shifts a 32-bit hash right, to the index of a slot
   std::size_t count_ = 0;
   std::vector<QueuePairUser*> visited_;  // used in tell_all(); has capacity for all owners

@@ -31,7 +31,7 @@ struct LoopStatistics {
   std::uint64_t room_for_connections = 0, limits_too_low = 0;
 };
 
-/// Counters of one DeviceContext (what one loop shares on one device).
+/// Counters of one DeviceContext (what the connections of one loop share on one device).
 struct ContextCounters {
   std::uint64_t completions = 0, completion_events = 0, arms = 0, async_events = 0;
   std::uint64_t receive_shortages = 0, receives_lost = 0;

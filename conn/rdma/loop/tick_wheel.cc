@@ -5,8 +5,8 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
-// An item that is due beyond the range of the wheel is put into the last slot. When TickDispatch
-// takes it from there, it schedules the item again.
+// An item that is due beyond the range of the wheel is put into the last slot. The class that owns
+// the wheel, TickDispatch, schedules it again when it takes it from there.
 ae::TimePoint TickWheel::put(TickItem& item, ae::TimePoint due, ae::TimePoint now) noexcept {
   remove(item);
   ++size_;
@@ -16,7 +16,7 @@ ae::TimePoint TickWheel::put(TickItem& item, ae::TimePoint due, ae::TimePoint no
     return due;
   }
   if (scheduled_++ == 0) looked_ = tick_of(now);
-  // The number of the slot is rounded up, so that an item is due when collect() finds it.
+  // The number of the wheel's slot is rounded up, so that an item is due when collect() finds it.
   const std::int64_t last = looked_ + static_cast<std::int64_t>(kSlots) - 1;
   const std::int64_t tick = due < ae::TimePoint::max() - kWidth ? tick_of(due) + 1 : last;
   const std::int64_t at = std::clamp(tick, looked_, last);

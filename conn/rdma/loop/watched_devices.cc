@@ -12,7 +12,7 @@ void WatchedDevices::watch(const CmId& id) {
   if (id->verbs == nullptr) return;
   std::erase_if(watches_, [](const auto& each) { return each->over(); });
   if (is_watched(ibv_get_device_name(id->verbs->device))) return;
-  removed_ = nullptr;  // a new device may have the same handle value as the removed one
+  removed_ = nullptr;  // a device added later may get the removed one's handle value
   watch_owner_of(id.local());
 }
 
@@ -25,7 +25,7 @@ void WatchedDevices::watch_owner_of(const SocketAddress& address) noexcept {
   try {
     auto watch = std::make_unique<RemovalWatch>(channel_);
     if (watch->begin(address) && !is_watched(watch->device())) watches_.push_back(std::move(watch));
-  } catch (const std::exception&) {  // not watched: only ids of connections report a removal
+  } catch (const std::exception&) {  // the device's removal is reported only by ids of connections
   }
 }
 
