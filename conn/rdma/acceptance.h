@@ -17,9 +17,9 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 struct Acceptance {
   /// The hello in the request (private data that describes the peer); no value: it sent none.
   std::optional<Hello> asked;
-  /// Resets the state of the byte stream for a new queue pair, and gives it the hello of the peer's
-  /// request. Called once for each queue pair: a second one is created if the first could not bind
-  /// memory windows.
+  /// Resets the state of the byte stream for a new queue pair, and gives it `asked`, the hello
+  /// (data that describes the peer). Called once for each queue pair: a second one is created if
+  /// the first could not bind memory windows.
   std::function<void()> begin;
   /// Returns the private data for rdma_accept(). `ours`: the hello (data that describes our end)
   /// that it must contain, and which the function may change.

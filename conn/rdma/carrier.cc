@@ -20,7 +20,7 @@
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 // --- connecting to a server ----------------------------------------------------------------------
 
-// One attempt to connect. The destructor gives the attempt up unless goes_on is true: the attempt
+// One attempt to connect. The destructor gives the attempt up, unless goes_on says that it
 // continues or has succeeded. If a failed attempt were not given up, a late answer of the peer
 // could establish a connection that was reported as failed.
 struct RdmaCarrier::Attempt {
@@ -146,7 +146,7 @@ std::size_t RdmaCarrier::run_ready() {
         if (readable()) update_readable();
         return ran;
       }
-      // The read handler may have set a write handler.
+      // Runs the write handler if it is due: the read handler may have set it.
       if (alive == Alive::kYes && !write_first) ran += run_write_if_due();
     }
   } catch (...) {
@@ -211,10 +211,10 @@ ssize_t RdmaCarrier::read_fully(void* buffer, std::size_t size) {
 
 bool RdmaCarrier::writable() const {
   if (keeps_unsent()) return recovery_->has_room();
-  // If the connection is not in phase kOpen, the write handler must run so that the program learns
-  // of it. Before the peer has offered its first receive window, nothing can be sent; the result is
-  // false then, so that a URL with several schemes can still try the next scheme
-  // (conn/lists/dial.h).
+  // If the connection is not in phase kOpen, the write handler must run, so that the program calls
+  // write() and gets the error. Before the peer has offered its first receive window, nothing can
+  // be sent; the result is then false, so that a URL with several schemes can still try the next
+  // scheme (conn/lists/dial.h).
   return link_.stage.phase() != Phase::kOpen ||
          (!awaits_first_window() && link_.sender.buffer().has_room());
 }
@@ -277,7 +277,7 @@ bool RdmaCarrier::wait_for(ae::Mask direction, ae::TimePoint deadline) {
 
 bool RdmaCarrier::flush(ae::TimePoint until) noexcept {
   const auto failed = [this] { return pending_failure_ || state() == State::kError; };
-  // Without a network path the device has no bytes, so what it had counts as not handed on.
+  // After the loss of a path, bytes that the device had not confirmed count as not handed to it.
   const auto handed_on = [this, failed] {
     const StagingQueue& queue = link_.sender.queue();
     if (failed() || !keeps_unsent()) return !link_.stage.in_use() || queue.staged() == 0;
@@ -288,7 +288,7 @@ bool RdmaCarrier::flush(ae::TimePoint until) noexcept {
   if (!handed_on() && until > clock_now()) {
     try {
       link_.state().pump(handed_on, until);
-    } catch (const std::exception&) {  // no memory to wait: returns the result at once
+    } catch (const std::exception&) {  // pump() has no memory: does not wait any longer
     }
   }
   return handed_on() && !failed();
@@ -395,7 +395,7 @@ bool RdmaCarrier::drain(ae::TimePoint until) noexcept {
   if (!has_left() && until > clock_now()) {
     try {
       link_.state().pump(has_left, until);
-    } catch (const std::exception&) {  // no memory to wait: returns the result at once
+    } catch (const std::exception&) {  // pump() has no memory: does not wait any longer
     }
   }
   return has_left();
@@ -443,7 +443,7 @@ bool RdmaCarrier::join(ae::EventLoop& loop) {
     fail(error.failure());
   } catch (const std::exception&) {  // the caller then fails the connection for lack of memory
   }
-  abandon();  // the connection belongs to no loop now, so close() must only release it
+  abandon();  // frees all objects that need a loop, so that close() needs none
   return false;
 }
 

@@ -73,8 +73,8 @@ void Ending::finish() noexcept {
 
 bool Ending::has_reports_to_come() noexcept {
   if (link_.queue_pair() == nullptr || !link_.pair.was_connected()) return false;
-  // Usually the queue pair is stopped already, and this does nothing. It is not if the deadline
-  // expired before the loop called reap(), which would have stopped it.
+  // Stops the queue pair if it is not stopped yet: reap() usually has stopped it, but the deadline
+  // may expire before the loop calls reap().
   link_.stop();
   if (at_ == EndStep::kQuieting) return false;
   if (!link_.quiet()) link_.context()->on_async_event();

@@ -72,7 +72,7 @@ class Ending {
   /// Enters phase kDead: nothing more is expected from the peer.
   void finish() noexcept;
   /// Stops the queue pair if it is not stopped yet. Returns true if the device still has
-  /// completions to report: call wait() next. If it returns false, tear the connection down and
+  /// completions to report: call wait() next. If the result is false, tear the connection down and
   /// then call gone().
   [[nodiscard]] bool has_reports_to_come() noexcept;
   void wait() noexcept { step(EndStep::kQuieting); }

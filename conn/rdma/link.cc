@@ -209,7 +209,7 @@ bool Link::keys_work() {
   while (proving_ && device.binding() == Device::Binding::kUnsure) {
     drain();
     if (!proving_ || device.binding() != Device::Binding::kUnsure) break;
-    // Gives up waiting. If the bind fails later, the connection ends.
+    // Stops waiting for the result of the bind. If the bind fails later, the connection ends.
     if (std::chrono::steady_clock::now() >= until) break;
     (void)::poll(nullptr, 0, 1);
   }
@@ -321,7 +321,7 @@ void Link::destroy_queue_pair() noexcept {
 void Link::release(bool viewed) noexcept {
   if (domain_) {
     // If viewed_ (the memory kept for the user's view) is set already, the view is of memory of an
-    // earlier network path.
+    // earlier network path, and the receive windows of this path are not needed.
     if (viewed && viewed_ == nullptr) {
       viewed_ = domain_;
       viewed_windows_ = windows.take();

@@ -160,8 +160,8 @@ class Link {
   /// Posts the requests that bind or invalidate keys of receive windows. Returns false if the
   /// device has stopped the queue pair.
   bool post_keys();
-  /// Prepares for the replacement of this queue pair, and returns false, the result of keys_work().
-  /// Throws VerbsError if the option isolation=window forbids a replacement.
+  /// Call when keys_work() finds this queue pair unusable: detaches it, so that another can replace
+  /// it, and returns false. Throws VerbsError if the option isolation=window forbids that.
   bool give_up_pair();
 
   LoopState* state_;
@@ -178,8 +178,8 @@ class Link {
   std::shared_ptr<Domain> domain_;
   // Memory that is still used after the protection domain domain_ was released. viewed_,
   // viewed_windows_: the domain and the receive windows of which the user has a view. reserved_:
-  // the domain of the memory that the user has reserved. Null: there is none. Both may belong to
-  // different network paths.
+  // the domain of the memory that the user has reserved. Null: there is none. The view and the
+  // reservation may belong to different network paths.
   std::shared_ptr<Domain> viewed_;
   WindowMemory::Windows viewed_windows_;
   std::shared_ptr<Domain> reserved_;

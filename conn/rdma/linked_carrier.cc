@@ -100,8 +100,8 @@ void LinkedCarrier::on_cm_event(const CmEvent& event) {
       case RDMA_CM_EVENT_DEVICE_REMOVAL:
         link_.context()->set_lost();
         end_path({std::make_error_code(std::errc::no_such_device), rdma::describe(event)});
-        // No answer of the peer can arrive through a removed device, and the kernel waits until the
-        // rdma_cm id is destroyed.
+        // The wait for the peer's answer to our disconnect ends, because no answer can arrive
+        // through a removed device, and the kernel waits until the rdma_cm id is destroyed.
         if (link_.stage.phase() == Phase::kDisconnecting) finish();
         return;
       // The peer sends a reject if it does not know this connection, so the connection ends.
@@ -133,8 +133,8 @@ void LinkedCarrier::on_immediate(std::uint32_t length) {
     if (link_.sender.queue().staged() != 0) link_.state().want_flush(*this);
     return reader_.has_view() ? update_ready() : update_readable();
   }
-  // Handles the messages that the fast path above does not. Not inlined, so that the fast path need
-  // not save the registers that this code needs.
+  // Handles the messages that take_straight(), the fast path above, does not. Not inlined, so that
+  // the fast path need not save the registers that this code needs.
   const auto on_other = [this](std::uint32_t bytes) __attribute__((noinline)) {
     // The first message may come before rdma_cm has read the peer's last handshake message, so the
     // connection is established here too.
@@ -147,7 +147,7 @@ void LinkedCarrier::on_immediate(std::uint32_t length) {
         !link_.stage.in_use())
       return after_input();
     if (link_.sender.queue().staged() != 0 || stream.outbound().end().finish_is_due())
-      link_.state().want_flush(*this);  // the peer may have free posted receives again
+      link_.state().want_flush(*this);  // the peer may have new receives for the waiting data
     update_ready();
   };
   on_other(length);
@@ -158,8 +158,8 @@ void LinkedCarrier::on_message(std::span<const std::byte> bytes) {
   posting_.on_first_message();
   ++link_.state().statistics().control_received;
   link_.stream.on_control(bytes, link_.state().now());
-  // Cancels the deadline for the peer's first receive window. In phase kResending, a deadline that
-  // is set limits a close() and must stay.
+  // Cancels the deadline for the peer's first receive window. In phase kResending (a new network
+  // path after a loss), a deadline that is set limits a close() and must stay.
   if (link_.stage.in_use() && link_.stage.phase() != Phase::kResending && !awaits_first_window())
     deadline_.clear(loop());
   after_input();
@@ -229,8 +229,8 @@ void LinkedCarrier::post_due() noexcept {
   if (inherited()) return;
   if (ending_.at() == EndStep::kNone && posting_.post_straight(host())) [[likely]]
     return;
-  // Posts what the fast path above does not. Not inlined, so that the fast path need not save the
-  // registers that this code needs.
+  // Posts what post_straight(), the fast path above, does not. Not inlined, so that the fast path
+  // need not save the registers that this code needs.
   const auto post_others = [this]() __attribute__((noinline)) {
     if (!link_.stage.open() || ending_.at() == EndStep::kStreamOver) return;
     try {
@@ -270,9 +270,9 @@ void LinkedCarrier::on_tick(ae::TimePoint now, ae::Duration late) noexcept {
   try {
     if (lost()) return recovery_->go_on();
     if (link_.stage.open()) {
-      // If this periodic check is late by more than a third of the keepalive interval (within these
-      // bounds), our own loop was stopped, and messages of the peer may have arrived without being
-      // processed.
+      // If this periodic check is late by more than a third of the keepalive interval (at least
+      // kLeast, at most kLongest), our own loop was stopped, and messages of the peer may have
+      // arrived without being processed.
       constexpr ae::Duration kLongest = std::chrono::seconds(1);
       constexpr ae::Duration kLeast = std::chrono::milliseconds(25);
       const ae::Duration third = link_.settings().keepalive / 3;

@@ -87,7 +87,7 @@ class LinkedCarrier : public QueuedCarrier,
   void on_message(std::span<const std::byte> bytes) override;
   void on_work_failed(ibv_wc_status status, bool was_send, std::uint32_t sequence) override;
   void on_event(const QueuePairEvent& event) override;
-  void on_no_memory() noexcept override;  // overrides DeadlineUser::on_no_memory() as well
+  void on_no_memory() noexcept override;  // overrides that of QueuePairUser and of DeadlineUser
   ReceiveQueue* receives() noexcept override { return link_.receives(); }
 
   // Overrides of DeadlineUser and SetupUser: called when the deadline has passed, and when the
@@ -106,18 +106,18 @@ class LinkedCarrier : public QueuedCarrier,
   /// check): ends the connection if the stream has failed, provides receive windows that the stream
   /// wants, and schedules the posting of requests that are due.
   void after_input();
-  /// Call when the user has read all bytes of a receive window (memory for the peer's data), so
-  /// that another may be provided, as by after_input(). If a network path was lost, its unread
-  /// bytes were copied; this function also frees that copy once the user has read all of it.
+  /// Call when the user has read all bytes of a receive window (memory for the peer's data):
+  /// provides another one if needed. Unread bytes of a lost network path were copied; this function
+  /// also frees that copy once the user has read all of it.
   void on_window_read();
   /// Ends the user's view of received bytes (the result of peek()), and frees memory that was kept
   /// for it. Returns true if the user was waiting for more than one byte, so that the read handler
   /// may be due now.
   bool end_view() noexcept;
   /// Returns true until the peer has offered its first receive window, which it must do at once
-  /// after the connection was established. On a new network path after a loss it may have none to
-  /// offer, because its program has not read yet or we have ended our stream; the result is false
-  /// then.
+  /// after the connection was established. On a new network path after a loss the peer may have no
+  /// window to offer, because its program has not read yet or we have ended our stream; then the
+  /// result is false.
   bool awaits_first_window() const noexcept {
     return !link_.stream.outbound().peer_windows().any() &&
            (session() == nullptr || session()->resumes() == 0);
@@ -160,7 +160,7 @@ class LinkedCarrier : public QueuedCarrier,
   Deadline deadline_;
   std::unique_ptr<Setup> setup_;  // finds an address and connects; null unless connecting
   Reader reader_;
-  std::unique_ptr<PathRecovery> recovery_;  // null without option resume
+  std::unique_ptr<PathRecovery> recovery_;  // null unless the option resume is set
   // The failure that ended the connection, if it must be reported only after the user has read the
   // unread bytes; otherwise empty.
   Failure pending_failure_;

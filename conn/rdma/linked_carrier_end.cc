@@ -86,8 +86,8 @@ void LinkedCarrier::on_event(const QueuePairEvent& event) {
   using enum QueuePairEvent::Kind;
   const Phase phase = link_.stage.phase();
   switch (event.kind) {
-    // Data may arrive before rdma_cm has read the peer's last message of the handshake. It shows
-    // that the connection is established.
+    // Data may arrive before rdma_cm has read the peer's last message of the handshake. The arrival
+    // of data shows that the connection is established.
     case kDataBeforeEstablished:
       if (phase == Phase::kAccepting) on_set_up();
       return;
@@ -156,7 +156,7 @@ void LinkedCarrier::end_with(Failure failure, Unread unread) noexcept {
   if (link_.stage.ended()) return;
   const bool was_open = link_.stage.open() || lost();
   if (!closing()) {
-    // Adds the peer's address to the text. If lost() is true, lose_path() has already done so.
+    // Adds the peer's address to the failure's text. If lost() is true, lose_path() has done so.
     if (was_open && !lost()) link_.path.name_peer(failure);
     if (was_open && unread == Unread::kKeep && link_.stream.inbound().has_unread())
       pending_failure_ = std::move(failure);
@@ -314,7 +314,7 @@ void LinkedCarrier::finish() noexcept {
 
 void LinkedCarrier::reap() {
   if (link_.stage.phase() == Phase::kLost) return recovery_->go_on();
-  // This call was scheduled for a lost network path, and a new path is being set up already.
+  // A new path is being set up already, after this call was scheduled for the loss of the old one.
   if (!link_.stage.ended()) return;
   if (link_.stage.phase() == Phase::kDisconnecting) {
     if (ending_.stop()) finish();

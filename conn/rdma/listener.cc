@@ -366,8 +366,8 @@ void ListenerCore::count_rejected() noexcept {
 // Accepts the connection requests that arrived while the listener was paused.
 void ListenerCore::accept_waiting() {
   for (bool first = true; !paused_ && !stopped_ && !requests_.empty(); first = false) {
-    // If the handler is running, it has itself run the loop, and this is a nested iteration. The
-    // handler must not be called recursively.
+    // If the handler is running now, it runs the event loop itself, and this code is called from
+    // that nested iteration. The handler must not be called recursively.
     if (arrived_.running()) return;
     if (!first && !state_->iteration().has_share_left()) return;
     const IterationBudget::Spending spending(state_->iteration());
@@ -449,8 +449,8 @@ std::size_t ListenerCore::run_ready() {
     return done == 0 || state_->loop().has_time();
   };
   while (!refusals_.empty() && may_go_on(refused)) {
-    // If the handler is running, it has itself run the loop, and this is a nested iteration. The
-    // handler must not be called recursively.
+    // If the handler is running now, it runs the event loop itself, and this code is called from
+    // that nested iteration. The handler must not be called recursively.
     if (refused_.running()) break;
     const Failure why = std::move(refusals_.front());
     refusals_.pop_front();

@@ -62,14 +62,14 @@ class ListenerCore final : public ae::Deferred,
   void leave(const std::shared_ptr<CmChannel>& to) noexcept;
   void arrive(LoopState& state);
   /// take() accepts a connection request; or queues it while the listener is paused; or refuses it
-  /// if too many wait. give_back() (loop acceptor only) removes and returns the oldest queued
-  /// request; null if there is none.
+  /// if too many wait. give_back() (if a port listener passes the requests to this object) removes
+  /// and returns the oldest queued request; null if there is none.
   void take(std::unique_ptr<RdmaPending> request);
   std::unique_ptr<RdmaPending> give_back() noexcept;
   const Settings& settings() const noexcept override { return settings_; }
   bool wishes_prepared() const noexcept override { return settings_.prepared != 0 && !arrived_; }
-  /// Returns true if connections may arrive on the device named `device`. For a loop acceptor and a
-  /// listener on "*" this is every device, unless the option `device` names another one.
+  /// Returns true if connections may arrive on the device with this name: for "*", while it
+  /// listens, and for a loop acceptor, which has no address, on any that option `device` permits.
   bool is_on(const std::string& device) const override;
   /// Returns the names of the devices to which the listening addresses belong; "" for an address
   /// that belongs to any device ("*").
@@ -106,8 +106,8 @@ class ListenerCore final : public ae::Deferred,
   const Settings& settings_ = *shared_settings_;
   const Quota quota_;
   ae::HandlerSlot<void(ConnectionPtr)> accepted_;
-  // Handler of a port listener, called with connection requests; it is set instead of accepted_,
-  // the handler for connections.
+  // Handler for connection requests, set if this is a port listener (which passes requests on to
+  // other loops); otherwise accepted_, the handler for connections, is set.
   ae::HandlerSlot<void(PendingConnectionPtr)> arrived_;
   ae::HandlerSlot<void(const Failure&)> refused_;
   // Reasons for refused requests that are not yet reported to the handler refused_; at most as many
