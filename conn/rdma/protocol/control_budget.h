@@ -24,6 +24,9 @@ class ControlBudget {
   ControlBudget(std::uint32_t rate, std::uint32_t burst, ae::TimePoint now) noexcept
       : rate_(rate), burst_(burst), tokens_(burst), tokens_at_(now) {}
 
+  /// Makes the whole budget available again, for a new network path.
+  void begin_again(ae::TimePoint now) noexcept { *this = ControlBudget(rate_, burst_, now); }
+
   /// Charges one control message of the peer to the budget. Returns false if the budget is used up;
   /// the caller then ends the connection, because the peer floods us.
   [[nodiscard]] bool spend(ae::TimePoint now) noexcept {

@@ -45,6 +45,8 @@ class Liveness {
       "the peer is heard, but its device confirms nothing of what is sent to it";
 
   Liveness(const Config& config, ae::TimePoint now) noexcept;
+  /// Returns the interval at which we send keepalives; 0: we send none.
+  ae::Duration keepalive() const noexcept { return keepalive_; }
   /// Sets two properties of our device: `completions_prove` as in Config, and `retries`, the time
   /// for which our device repeats a request that the peer's device does not answer, before the
   /// request fails. kForEver: the device may never give up. Before the call this time is zero.

@@ -180,11 +180,11 @@ class ReceiveWindowQueue {
   // The records of all receive windows, including spare (unused) ones; at most kSlots, in no
   // particular order.
   std::forward_list<Window> windows_;
-  // The windows that are in use (not spare), in the order in which the peer fills them; pointers to
-  // records in windows_.
-  WindowLine line_;
   // Number of bytes that the peer wrote into windows that are no longer in line_.
   std::uint64_t before_ = 0;
+  // The windows that are in use (not spare), in the order in which the peer fills them; pointers to
+  // records in windows_. The attribute puts the next members into the padding at its end.
+  [[no_unique_address]] WindowLine line_;
   std::uint8_t held_ = 0;
   std::uint8_t full_ = 0;  // number of full windows in line_; they are the first ones
   // Number of windows in line_ that are not announced to the peer yet; they are the last ones.

@@ -40,35 +40,37 @@ StreamReceiver::Peer windows_of(const PeerFacts& peer, Role role) noexcept {
               peer.said(Hello::kTakesAhead | Hello::kMarksWindows | Hello::kWindowMayChange)};
 }
 
-// Returns the Proof (count of messages that the peer has handled) for a network path on which
-// nothing has been sent yet.
-Proof new_proof(const StreamConfig& config, ae::TimePoint now) noexcept {
-  return {config.role, config.peer_receives, config.completions_prove, now};
-}
-
 }  // namespace
 
 Stream::Stream(const StreamConfig& config, ae::TimePoint now)
-    : config_(config),
+    : role_(config.role),
+      completions_prove_(config.completions_prove),
+      max_peer_window_(config.max_peer_window),
+      peer_receives_(config.peer_receives),
+      receives_(config.receives),
       inbound_({config.window, config.max_window, config.max_windows},
                windows_of(PeerFacts{}, config.role), now),
-      outbound_(new_proof(config, now), config.connection),
-      liveness_({config.keepalive, config.completions_prove}, now),
+      outbound_(new_proof(now), config.connection),
+      liveness_({config.keepalive, completions_prove_}, now),
       budget_(config.control_rate, config.control_burst, now) {
-  assert(flow::fits(config.peer_receives));
-  if (config_.keepalive > ae::Duration::zero())
-    config_.keepalive = std::max(config_.keepalive, flow::kLeastKeepalive);
+  assert(flow::fits(peer_receives_));
+}
+
+/// Returns the Proof (count of messages that the peer has handled) for a network path on which
+/// nothing has been sent yet.
+Proof Stream::new_proof(ae::TimePoint now) const noexcept {
+  return {role_, peer_receives_, completions_prove_, now};
 }
 
 void Stream::begin_path(std::uint64_t written, ae::TimePoint now) {
   failure_ = nullptr;  // may be set by an earlier attempt that found no memory for a window
   excess_ = Excess::kNone;
   peer_end_.begin_path();
-  inbound_.begin_again(windows_of(peer(), config_.role));
+  inbound_.begin_again(windows_of(peer(), role_));
   if (peer_end_.finished()) inbound_.end();
-  outbound_.begin_path(written, new_proof(config_, now));
-  liveness_ = Liveness({config_.keepalive, config_.completions_prove}, now);
-  budget_ = ControlBudget(config_.control_rate, config_.control_burst, now);
+  outbound_.begin_path(written, new_proof(now));
+  liveness_ = Liveness({liveness_.keepalive(), completions_prove_}, now);
+  budget_.begin_again(now);
   answers_.clear();
 }
 
@@ -80,7 +82,7 @@ void Stream::go_on(std::uint64_t written, Hello hello) {
 
 void Stream::on_hello(const Hello& hello) {
   outbound_.on_hello(hello);
-  inbound_.set_peer(windows_of(peer(), config_.role));
+  inbound_.set_peer(windows_of(peer(), role_));
   liveness_.set_promise(peer().promise());
 }
 
@@ -89,13 +91,13 @@ Hello Stream::hello() const {
   mine.release = kOurRelease;
   mine.flags = Hello::kWindowMayChange | Hello::kAnswersProbes | Hello::kMarksWindows |
                Hello::kTakesAhead | Hello::kHearsAborts | Hello::kFinishes;
-  if (config_.receives != 0) {
+  if (receives_ != 0) {
     mine.flags |= Hello::kTellsReceives;
-    mine.receives = config_.receives;
+    mine.receives = receives_;
   }
-  if (config_.keepalive > ae::Duration::zero()) {
+  if (liveness_.keepalive() > ae::Duration::zero()) {
     mine.flags |= Hello::kSendsKeepalives;
-    const ae::Duration promise = std::max(config_.keepalive, PeerFacts::kShortestPromise);
+    const ae::Duration promise = std::max(liveness_.keepalive(), PeerFacts::kShortestPromise);
     mine.keepalive_ms = static_cast<std::uint32_t>(
         std::chrono::duration_cast<std::chrono::milliseconds>(promise).count());
   }
@@ -167,7 +169,7 @@ void Stream::on_control(std::span<const std::byte> bytes, ae::TimePoint now) {
       (void)spend_control(now);
       return;
     case Opcode::kKeepalive:
-      if (!peer().said(Hello::kSendsKeepalives) || !budget_.takes_keepalive(config_.receives, now))
+      if (!peer().said(Hello::kSendsKeepalives) || !budget_.takes_keepalive(receives_, now))
         (void)spend_control(now);
       return;
   }
@@ -181,7 +183,7 @@ void Stream::on_register(const ControlMessage& message, ae::TimePoint now) {
   const bool earned = outbound_.take_earned(offer);
   if (!earned && !spend_control(now)) return;
   if (message.length == 0) return fail("the peer offered a window of no bytes");
-  if (message.length > config_.max_peer_window)
+  if (message.length > max_peer_window_)
     return fail("the peer offered a window beyond max-peer-window", Excess::kWindow);
   if (message.address + message.length < message.address)
     return fail("the peer offered a window that wraps around its memory");
@@ -201,13 +203,12 @@ void Stream::on_finished(const ControlMessage& message, ae::TimePoint now) {
 
 void Stream::on_feature(const ControlMessage& message, ae::TimePoint now) {
   if (outbound_.proof().on_answer(message.select)) return;
-  if (!budget_.takes_probe(outbound_.proof().received(), config_.receives) && !spend_control(now))
-    return;
+  if (!budget_.takes_probe(outbound_.proof().received(), receives_) && !spend_control(now)) return;
   // Only probes are answered. An answer that we did not expect differs from a probe only in the bit
   // kServerProbe; if it were answered, two peers might answer each other for ever.
   const bool servers = (message.select & Proof::kServerProbe) != 0;
-  const bool question = config_.role == Role::kServer ? !servers || !peer().is_aeconn()
-                                                      : servers && peer().is_aeconn();
+  const bool question =
+      role_ == Role::kServer ? !servers || !peer().is_aeconn() : servers && peer().is_aeconn();
   if (!question) return;
   if (!answers_.push(message.select))
     fail("the peer asks for features faster than it listens", Excess::kMessages);

@@ -93,7 +93,7 @@ class Stream {
   /// `retries`: how long the device repeats a request (Liveness::set_device()).
   void on_queue_pair(std::uint32_t ours, bool completions_prove,
                      std::chrono::milliseconds retries) noexcept {
-    config_.receives = ours;
+    receives_ = ours;
     outbound_.proof().set_completions_prove(completions_prove);
     liveness_.set_device(completions_prove, retries);
   }
@@ -199,6 +199,7 @@ class Stream {
   void check() const;
 
  private:
+  Proof new_proof(ae::TimePoint now) const noexcept;
   void fail(const char* why, Excess excess = Excess::kNone) noexcept;
   bool spend_control(ae::TimePoint now) noexcept;
   void on_register(const ControlMessage& message, ae::TimePoint now);
@@ -207,8 +208,11 @@ class Stream {
   std::optional<ControlMessage> due_after_answers(std::uint32_t planned,
                                                   std::uint32_t place) const noexcept;
 
-  StreamConfig config_;
   const char* failure_ = nullptr;
+  // Of StreamConfig; its other members are kept by the parts below.
+  Role role_;
+  bool completions_prove_;
+  std::uint32_t max_peer_window_, peer_receives_, receives_;
   StreamReceiver inbound_;
   StreamSender outbound_;
   Liveness liveness_;
