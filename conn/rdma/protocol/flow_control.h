@@ -58,9 +58,9 @@ inline constexpr std::uint32_t kSharedParts = 4;
 /// A shared receive queue raises its event (limit reached) when only 1/kShortageAt of its receives
 /// are left.
 inline constexpr std::uint32_t kShortageAt = 4;
-/// On an event loop with at least kManyConnections connections, a new connection gets only
-/// kFewReceives posted receives if its peer counts them (and never sends more messages). Its peer
-/// must then send a probe every few messages, but 10,000 connections fit into eight completion
+/// On an event loop with at least kManyConnections connections, a new connection posts only
+/// kFewReceives receives if its peer stops sending before it exceeds the announced number. Such a
+/// peer must send a probe every few messages, but 10,000 connections fit into eight completion
 /// queues of 64 Ki entries.
 inline constexpr std::uint64_t kManyConnections = 64;
 inline constexpr std::uint32_t kFewReceives = 24;
@@ -156,12 +156,12 @@ constexpr bool fits(std::uint64_t counted) noexcept {
 constexpr bool all_fit() noexcept {
   for (std::uint64_t each = kLeastAnnounced; each <= 2 * kPlainReceives; ++each)
     if (!fits(each)) return false;
-  return true;  // for larger numbers of receives, reserve() and probe_at() are constant
+  return true;  // reserve() and probe_at() are constant for larger arguments
 }
 static_assert(all_fit());
 static_assert(kPlainReceives / 4 >= kProbeAt && kPlainReceives / 4 >= kMostReserved);
-// iWARP does not retry a message that finds no receive. Even with the smallest receive queue, the
-// reserve must therefore cover all control messages that can be under way at one time.
+// iWARP does not retry a message that finds no receive. Even with the smallest receive queue, all
+// control messages that can be under way at one time must therefore find a reserved receive.
 static_assert(reserve(announced_of_own(kFewReceives)) >= kControlAtOnce);
 static_assert(kLeastControlBurst >= kMostAnnounced + 2);
 static_assert(kLeastControlRate * kWindowsQuiet >= std::chrono::seconds(1));

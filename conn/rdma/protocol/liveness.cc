@@ -61,8 +61,8 @@ bool Liveness::tells_silent_peer(ae::TimePoint now, const Facts& facts) const no
 }
 
 void Liveness::on_heard_while_waiting(ae::TimePoint now) noexcept {
-  // A peer that was silent for longer than silence_allowed() may have been stopped. It has then
-  // posted no receives, so our messages need not have found one although we hear it now.
+  // A peer that was silent for longer than silence_allowed() may have been stopped, and then it has
+  // posted no receives. So hearing it now does not prove that our messages have found receives.
   if (now - heard_at_ <= silence_allowed())
     heard_in_vain_ = heard_in_vain_ || now - waits_since_ >= 2 * promised_;
   else if (!heard_in_vain_)
@@ -103,7 +103,7 @@ ae::TimePoint Liveness::next_look() const noexcept {
   if (promised_ == promised_.zero()) return ae::TimePoint::max();
   if (!completions_prove_) return heard_at_ + silence_allowed();
   if (asked_at_ == ae::TimePoint{}) return last_sign() + silence_allowed() - promised_;
-  // One clock tick later, because watch() counts the peer as dead only if its silence exceeds
+  // One clock tick is added, because watch() counts the peer as dead only if its silence exceeds
   // silence_allowed().
   return asked_at_ + promised_ + ae::Duration(1);
 }

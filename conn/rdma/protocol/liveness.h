@@ -36,7 +36,7 @@ class Liveness {
   /// What is known of the peer.
   enum class Peer : std::uint8_t {
     kAlive,
-    /// Neither its software nor its device gave a sign for three keepalive intervals.
+    /// Neither the peer's software nor its device gave a sign for three keepalive intervals.
     kSilent,
     kUnconfirmed,  ///< the peer's messages arrive, but nothing that we send is confirmed
   };
@@ -150,8 +150,8 @@ class Liveness {
   bool heard_ = false;
   bool keepalive_due_ = false, probe_due_ = false;
   // True if our device has not confirmed a message of ours although the peer must have had a
-  // receive for it: its software was heard long enough after that message. False if no message is
-  // unconfirmed (waits_since_ is zero).
+  // receive for it: its software was heard long enough after that message. False while all messages
+  // are confirmed (waits_since_ is zero).
   bool heard_in_vain_ = false;
 };
 

@@ -121,7 +121,7 @@ class PeerWindows {
   // Ring buffer *next_ of the windows that follow current_: index of the first one, and their
   // number.
   std::uint8_t head_ = 0, ahead_ = 0;
-  std::uint64_t before_ = 0;  // number of bytes written into windows before current_
+  std::uint64_t before_ = 0;  // offset in the stream of the first byte in current_
   std::unique_ptr<Ahead> next_;
 };
 

@@ -34,7 +34,7 @@ class ReceiveWindowQueue {
   using Window = WindowRecord;
 
   ReceiveWindowQueue() = default;
-  /// The copy has its own records of the windows, which refer to the same memory.
+  /// Copies the records of the receive windows, but not their memory, to which both copies refer.
   ReceiveWindowQueue(const ReceiveWindowQueue& other);
   ReceiveWindowQueue(ReceiveWindowQueue&&) = default;
   ReceiveWindowQueue& operator=(ReceiveWindowQueue&&) = default;

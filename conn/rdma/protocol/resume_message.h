@@ -93,7 +93,7 @@ bool verify_answer(std::span<const std::byte> private_data, const SipKey& key,
 /// The reason for which a server rejects a resume request for good. (A rejection that asks the
 /// client to try again later is in conn/kit/retry_after.h.)
 enum class Refused : std::uint8_t {
-  kNone,     ///< the text of the rejection states none of these reasons
+  kNone,     ///< the text of the rejection states none of the reasons below
   kUnknown,  ///< the server has no such session, or the MAC is wrong
   /// The server's connection has ended; in answer to kForget: it has received the client's whole
   /// stream.

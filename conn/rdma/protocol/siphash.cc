@@ -14,7 +14,7 @@ constexpr std::uint64_t kWide = 0xee, kFirstHalf = 0xee, kSecondHalf = 0xdd;
 constexpr std::array<std::uint64_t, 4> kStart = {0x736f6d6570736575, 0x646f72616e646f6d,
                                                  0x6c7967656e657261, 0x7465646279746573};
 
-std::uint64_t word_at(std::span<const std::byte> bytes) noexcept {  // 8 bytes, little-endian
+std::uint64_t word_at(std::span<const std::byte> bytes) noexcept {  // reads 8 little-endian bytes
   std::uint64_t word = 0;
   for (std::size_t i = 0; i < 8; ++i) word |= std::to_integer<std::uint64_t>(bytes[i]) << (8 * i);
   return word;

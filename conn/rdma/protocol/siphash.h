@@ -38,8 +38,8 @@ class SipHasher {
   std::uint8_t length_ = 0;    // number of bytes added so far, modulo 256
 };
 
-/// Returns true if both are equal. The running time does not depend on where they differ, so it
-/// reveals nothing about a secret hash.
+/// Returns true if the two hashes are equal. The running time does not depend on where they differ,
+/// so it reveals nothing about a secret hash.
 bool equal_in_constant_time(const SipHash& a, const SipHash& b) noexcept;
 
 }}}  // namespace conn::rdma

@@ -63,7 +63,7 @@ Proof Stream::new_proof(ae::TimePoint now) const noexcept {
 }
 
 void Stream::begin_path(std::uint64_t written, ae::TimePoint now) {
-  failure_ = nullptr;  // may be set by an earlier attempt that found no memory for a window
+  failure_ = nullptr;  // may be the failure of an earlier attempt to find a new path
   excess_ = Excess::kNone;
   peer_end_.begin_path();
   inbound_.begin_again(windows_of(peer(), role_));
@@ -218,7 +218,7 @@ void Stream::on_feature(const ControlMessage& message, ae::TimePoint now) {
 
 // Returns the control message at index `planned` of those that are due, in this order: a mark (of
 // our change to a new window), offers of windows, answers to probes, the end of our stream, a probe
-// and a keepalive. Inside, `place` is the number of due messages that must still be passed over.
+// and a keepalive. The variable `place` is the number of due messages that are still to be skipped.
 std::optional<ControlMessage> Stream::next_control(ae::TimePoint,
                                                    std::uint32_t planned) const noexcept {
   if (outbound_.stopped()) return std::nullopt;
@@ -272,8 +272,8 @@ std::optional<ControlMessage> Stream::next_control(ae::TimePoint,
   return due_after_answers(planned, place);
 }
 
-// Returns the message at index `place` of these: a probe and a keepalive, if they are due. A probe
-// is due after a number of messages, so the keepalive may itself make the probe due; then the
+// Returns the message at index `place` of a list: the probe if it is due, then the keepalive if it
+// is due. A probe is due after a number of messages; if only the keepalive makes it due, the
 // keepalive comes first.
 std::optional<ControlMessage> Stream::due_after_answers(std::uint32_t planned,
                                                         std::uint32_t place) const noexcept {

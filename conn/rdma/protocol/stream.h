@@ -190,8 +190,8 @@ class Stream {
   /// or there was no memory for a window. Null if the stream has not failed.
   const char* failure() const noexcept { return failure_; }
   Excess excess() const noexcept { return excess_; }
-  /// Returns true if the stream failed because there was no memory for the windows that the peer
-  /// announces.
+  /// Returns true if the stream failed because there was no memory to store the addresses of the
+  /// receive windows that the peer announces.
   bool lacks_memory() const noexcept { return failure_ == PeerWindows::kNoMemory; }
 
   /// Asserts the invariants of the stream and its parts. Tests and the fuzzer call it after every

@@ -55,8 +55,8 @@ class StreamReceiver {
   /// windows it has, and asks again after a second.
   [[nodiscard]] bool no_window(ae::TimePoint now);
   /// Removes a spare (unused) window that the stream no longer needs, and returns its memory for
-  /// the caller to free. The `data` of the result is null if there is no such window. Call it until
-  /// that is so.
+  /// the caller to free. If there is no such window, the `data` of the result is null. Call it
+  /// repeatedly until `data` is null.
   WindowBuffer take_discarded() noexcept;
   /// Stops the use of all window memory, because the network path or the connection has ended.
   /// Copies all unread bytes to `into`, from where read() returns them; if `into` is null, they are
@@ -132,11 +132,11 @@ class StreamReceiver {
   std::size_t peek(std::span<std::span<const std::byte>> pieces) const noexcept {
     return line_.windows().peek(pieces);
   }
-  /// Returns a counter that changes when a window becomes full or is read to its end. While it is
-  /// unchanged, data and read() have not changed the results of wanted_window() and
-  /// take_discarded(), nor the list of windows to be announced. (But an offer that waits for a free
-  /// receive of the peer may become possible without a change of this counter, when the peer
-  /// answers our probe.)
+  /// Returns a counter. While it is unchanged, data and read() have not changed the results of
+  /// wanted_window() and take_discarded(), nor the list of windows to be announced. It changes, for
+  /// example, when a window becomes full or is read to its end; but not when the peer answers our
+  /// probe, after which an announcement that had to wait for a free receive of the peer can be
+  /// sent.
   std::uint32_t window_changes() const noexcept { return window_changes_; }
 
   // --- periodic checks ---------------------------------------------------------------------------

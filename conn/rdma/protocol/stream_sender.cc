@@ -80,8 +80,8 @@ void StreamSender::on_notice_posted(std::uint16_t select) noexcept {
 }
 
 bool StreamSender::take_earned(Offer offer) noexcept {
-  // The peer sent a kMarked offer, or a kNext offer while the current window is not full, before it
-  // saw that a window is full. So the offered window is not the successor of one that we filled.
+  // An offer that replaces a window before the peer has seen it full (kMarked, or kNext while the
+  // current window is not full) is not the successor of a window that we filled.
   const bool counts =
       offer == Offer::kAhead || (offer == Offer::kNext && peer_windows_.left() == 0);
   if (!counts || earned_ == 0) return false;

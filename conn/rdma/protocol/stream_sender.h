@@ -24,7 +24,7 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 /// The reason for which bytes cannot be sent now.
 enum class Stall : std::uint8_t {
-  kNone,       ///< bytes can be sent, or wait for something else
+  kNone,       ///< none of the reasons below
   kWindow,     ///< the peer's windows are full, and it has announced no other
   kReceives,   ///< the peer may have no free receive for one more message
   kSendQueue,  ///< our send queue has no free slot

@@ -28,7 +28,7 @@ class WindowLine {
   /// Returns the receive window at index `place`: 0 is the first, count() - 1 the last.
   WindowRecord& at(std::size_t place) noexcept { return *windows_[place]; }
   const WindowRecord& at(std::size_t place) const noexcept { return *windows_[place]; }
-  /// Adds a window as the last one. The line must have fewer than kSlots windows.
+  /// Adds a window after all others. There must be fewer than kSlots windows before the call.
   void append(WindowRecord& window) noexcept {
     assert(count_ < kSlots);
     windows_[count_++] = &window;
@@ -40,7 +40,7 @@ class WindowLine {
               windows_.begin() + static_cast<std::ptrdiff_t>(place));
     --count_;
   }
-  /// If the record `instead` is in the line, replaces it by `window` at the same index.
+  /// If `instead` is one of the windows, replaces it by `window` at the same index.
   void substitute(const WindowRecord& instead, WindowRecord& window) noexcept {
     for (std::size_t i = 0; i < count_; ++i)
       if (windows_[i] == &instead) windows_[i] = &window;

@@ -70,8 +70,8 @@ bool WindowSize::was_idle(std::uint32_t length, ae::TimePoint now) const noexcep
 // the greatest length, makes their number larger.
 bool WindowSize::on_peer_waited(std::uint32_t length, ae::TimePoint announced_at,
                                 ae::TimePoint now) noexcept {
-  // If this window was announced before the number of windows last grew, the wait says nothing
-  // about the present number.
+  // If the window was announced before the number of windows last grew, the fact that the peer had
+  // to wait for it does not show that the present number is too small.
   if (announced_at < more_since_ || !was_idle(length, now)) return false;
   if (last_length_ < config_.max_window) {
     grow();

@@ -90,7 +90,7 @@ class WindowSize {
   std::uint32_t last_length_ = 0, last_rest_ = 0;
   // Number of receive windows that the peer should be able to write into.
   std::uint32_t wanted_ = 1;
-  // Number of windows to which wanted_ first grows from 1 in a burst of data.
+  // Number of windows to which wanted_, the wanted number, first grows from 1 in a burst of data.
   std::uint32_t wanted_next_ = 2;
   ae::TimePoint more_since_{};  // time of the last increase of wanted_; zero: never
   ae::Duration last_rest_took_{};

@@ -12,8 +12,8 @@ namespace {
 // bytes "AECN" (kMagic), followed by the version of its format.
 constexpr std::uint32_t kMagic = 0x4145434e;
 constexpr std::uint8_t kVersion = 1;
-// Sizes in bytes of the shorter hello messages of earlier releases: of the first one, and of one
-// that ends after the number of receives, which was added next. The MTU was added after that.
+// Sizes in bytes of the shorter hello messages of earlier releases: kFirstHelloSize without the
+// number of receives and the MTU, kReceivesEnd with the number of receives but without the MTU.
 constexpr std::size_t kFirstHelloSize = 16, kReceivesEnd = 20;
 constexpr std::uint8_t kLeastMtu = 1, kMostMtu = 5;
 // Offsets in bytes of those members of an encoded hello (class Hello) that follow its first 24

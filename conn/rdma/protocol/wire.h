@@ -148,7 +148,7 @@ struct Hello {
   /// Time in milliseconds for which the hello's sender keeps a session whose network path is lost.
   /// Not 0 if kResumes is set.
   std::uint32_t resume_ms = 0;
-  Grant grant{};  ///< in answers only; `grant.session` is not 0 if kResumes is set
+  Grant grant{};  ///< only in an answer; `grant.session` is not 0 if kResumes is set
 
   friend bool operator==(const Hello&, const Hello&) = default;
 };
