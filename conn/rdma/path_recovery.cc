@@ -76,7 +76,7 @@ void PathRecovery::begin_session(const Grant& grant, std::uint32_t peers_millise
 
 void PathRecovery::renew_stream() {
   if (lost()) return link_.stream.begin_path(session_->confirmed(), clock_now());
-  session_.reset();  // may exist since an attempt to connect that failed after the peer's answer
+  session_.reset();  // may be the session of a failed attempt to connect
   link_.renew_stream(host().id());
 }
 
@@ -185,7 +185,7 @@ bool PathRecovery::lose_path(Failure& failure) noexcept {
 // Copies the unsent and the unread bytes out of the memory of the lost network path, and destroys
 // its rdma_cm and verbs objects.
 void PathRecovery::leave_path() {
-  link_.destroy_queue_pair();  // also handles the last completions
+  link_.destroy_queue_pair();  // handles the device's last completions first
   Stream& stream = link_.stream;
   const StagingQueue& queue = link_.sender.queue();
   std::vector<std::byte> bytes(queue.held());
@@ -210,8 +210,8 @@ void PathRecovery::leave_path() {
 }
 
 void PathRecovery::keep_viewed(std::unique_ptr<std::byte[]> copy) noexcept {
-  // The program's view (from peek()) can only be of the first copy that is replaced while the view
-  // exists, so only that copy is kept.
+  // Of the copies that are replaced while the program has a view (from peek()), only the first one
+  // is kept: the view was made before that replacement, so it cannot show a later copy.
   if (session_ != nullptr && reader_.viewed() && session_->viewed == nullptr)
     session_->viewed = std::move(copy);
 }
@@ -319,7 +319,7 @@ void PathRecovery::on_resume_request(std::unique_ptr<RdmaPending> request,
                           link_.stream.inbound().line().total()))
     return request->refuse(text_of(Refused::kUnknown));
   (void)session_->take_generation(message.generation);
-  session_->request = std::move(request);  // replaces an older request
+  session_->request = std::move(request);  // drops an older unanswered request
   switch (link_.stage.phase()) {
     case Phase::kLost:
       break;
@@ -369,7 +369,7 @@ void PathRecovery::accept_again(std::unique_ptr<RdmaPending> request) {
       throw std::bad_alloc();
     state().look_at(link_.user(), clock_now() + kAttemptTick);
   } catch (const std::exception& error) {
-    // The peer will try again. By then there may be memory, or the device may work again.
+    // The session continues, because the peer will ask again, and by then there may be memory.
     if (link_.stage.phase() == Phase::kLost && link_.id()) reject(link_.id().get(), error.what());
     give_up_attempt();
     session_->set_next(session_->until());

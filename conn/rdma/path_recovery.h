@@ -78,7 +78,7 @@ class PathRecovery final : public HelloExchange, private SessionTable::User {
     Posting& posting;
     Reader& reader;
     std::unique_ptr<Setup>& setup;  ///< the present attempt to connect; null if there is none
-    const CarrierBase& carrier;     ///< the connection itself, a LinkedCarrier
+    const CarrierBase& carrier;     ///< the connection (class LinkedCarrier)
     AddressBook& book;
     SetupUser& setup_user;
     PathRecoveryUser& user;
@@ -152,8 +152,8 @@ class PathRecovery final : public HelloExchange, private SessionTable::User {
   /// Returns true if a connection request may ask the peer to end the session instead of asking for
   /// a new network path.
   bool can_ask_to_forget() const noexcept;
-  /// Call while the loop ends. It delivers no more results of name look-ups, so an attempt that
-  /// waits for one is given up, and another one begins, which blocks for its look-ups.
+  /// Call when the event loop is about to end and thus delivers no more results of name look-ups.
+  /// Gives up an attempt that waits for such a result, and begins one that blocks for its look-ups.
   void ask_without_loop() noexcept;
 
   // --- moving the connection to another loop -----------------------------------------------------

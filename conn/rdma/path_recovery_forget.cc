@@ -34,7 +34,7 @@ void PathRecovery::close_later() noexcept {
   session_->resume_as(Phase::kClosing);
   ending_.set_close_by(now + time_limit);
   session_->give_up_at(now + time_limit);
-  if (moving_) return;  // join_loop() calls this again
+  if (moving_) return;  // join_loop() will call close_later() again
   const bool waits = time_limit != ae::Duration::zero() && !host().aborts();
   switch (link_.stage.phase()) {
     case Phase::kResolving:
@@ -44,16 +44,16 @@ void PathRecovery::close_later() noexcept {
         return user_.finish();
       }
       if (!asks_to_forget()) return;
-      // The present attempt asks the peer for a network path, so a new one that asks it to end the
-      // session instead replaces the attempt. If both requests reach the peer, the later one
-      // counts.
+      // The present attempt asks the peer for a network path. It is given up, and the next attempt
+      // asks the peer to end the session. If the requests of both attempts reach the peer, the
+      // later one counts.
       give_up_attempt();
       session_->set_next(now);
       return state().want_reap(link_.user());
     case Phase::kLost:
       if (!waits) return user_.finish();
       if (asks) session_->set_next(now);
-      // After that, go_on() plans the next attempt, or the end of the wait.
+      // The loop then calls go_on(), which plans the next attempt and the end of the connection.
       return state().want_reap(link_.user());
     case Phase::kAccepting:
       if (!waits) user_.begin_disconnect(Ending::kFailureTimeout);

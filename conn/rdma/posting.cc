@@ -141,8 +141,8 @@ void Posting::wait_for_memory(std::size_t size) {
   link_.sender.buffer().wait_for_memory(size, link_.state().now());
   link_.state().wait_for_memory(link_.user());
   if (link_.sender.requests().count() != 0)
-    // This connection's own requests in flight use memory. Posting may request a completion for
-    // them, which frees that memory.
+    // Requests of this connection that are in flight use memory. The loop therefore calls
+    // post_due(), which may request a completion that frees this memory.
     link_.state().want_flush(link_.user());
 }
 

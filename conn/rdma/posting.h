@@ -4,9 +4,9 @@
 // and whether all bytes are delivered. Sender, which does not use the event loop, plans and records
 // the requests.
 //
-// Invariants: if pace_at(), the time of a planned call, has a value, the timer is set (perhaps
-// still for the time of an earlier plan), and then makes the loop call post_due(). On iWARP the
-// accepting side posts nothing before the connecting side's first message has arrived.
+// Invariants: while a call of post_due() is planned (for the time pace_at()), a timer that leads to
+// this call is set, perhaps for the time of an earlier plan. On iWARP the accepting side posts
+// nothing before the connecting side's first message has arrived.
 
 #include <cstddef>
 #include <cstdint>

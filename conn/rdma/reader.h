@@ -3,8 +3,8 @@
 // The reading side of one RDMA connection: how many bytes it may still read in this iteration of
 // the loop, how many bytes the user waits for, and of which bytes the user has a view (peek()).
 //
-// Invariants: shown() is at most the number of unread bytes. While viewed() is true, the user may
-// access the memory of the receive windows, so it must not be freed.
+// Invariants: shown(), the size of the view, is at most the number of unread bytes. While viewed()
+// is true, the user may access the memory of the receive windows, so this memory is not freed.
 
 #include <algorithm>
 #include <cstddef>
@@ -88,7 +88,7 @@ class Reader {
   bool viewed() const noexcept { return viewed_; }
   /// Returns true if the user has a view of received bytes or waits for more than one byte.
   bool has_view() const noexcept { return has_view_; }
-  /// Records that the user no longer uses the view and again waits for any byte. Returns true if
+  /// Ends the user's view (result of peek()): the user waits for any byte again. Returns true if
   /// the user was waiting for more than one byte before, so that the read handler may be due now.
   bool end_view() noexcept {
     viewed_ = has_view_ = false;
@@ -117,7 +117,7 @@ class Reader {
   std::size_t shown_ = 0;
   std::unique_ptr<std::byte[]> copy_;  // owns the memory of copied unread bytes
   bool viewed_ = false;
-  bool has_view_ = false;  // always equal to viewed_ || together_ != 1
+  bool has_view_ = false;  // stores the value of viewed_ || together_ != 1
   bool ended_ = false, end_reported_ = false;
 };
 

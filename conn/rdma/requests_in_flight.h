@@ -27,8 +27,8 @@ class RequestsInFlight {
     data_ = Data::kNone;
     failed_ = false;
   }
-  /// posted() returns the sequence number of the last request that was posted; done() that of the
-  /// last completed one; count() the number of requests in between.
+  /// posted() returns the sequence number of the last posted request; done() that of the last
+  /// completed request; count() the number of requests that are posted and not completed.
   std::uint32_t posted() const noexcept { return posted_; }
   std::uint32_t done() const noexcept { return done_; }
   std::uint32_t count() const noexcept { return posted_ - done_; }
@@ -105,8 +105,8 @@ class RequestsInFlight {
       data_ = Data::kConfirmed;
   }
 
-  std::vector<Request> ring_;  // indexed by place_of()
-  std::uint32_t mask_ = 0;     // ring_.size() - 1
+  std::vector<Request> ring_;  // records of the requests; place_of() returns the index of one
+  std::uint32_t mask_ = 0;     // ring_.size() - 1: the mask by which place_of() computes an index
   std::uint32_t posted_ = 0, done_ = 0, last_signaled_ = 0;
   std::uint32_t last_data_ = 0;  // sequence number of the last request with data of the user
   Data data_ = Data::kNone;      // state of the last request with data of the user

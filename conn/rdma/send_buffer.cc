@@ -11,8 +11,8 @@ std::span<std::byte> SendBuffer::reserve(std::size_t size, const MemoryLimit& li
   if (tx_.held() == 0) tuning_.on_idle_write([now] { return now; });
   const std::size_t left = room();
   errno = EAGAIN;
-  // There must be space for `size` bytes or, if that is less, as much as has_room() requires:
-  // `size` may exceed the size of the buffer.
+  // Fails if there is space neither for `size` bytes (which may exceed the whole buffer) nor for
+  // room_to_wait_for() bytes, from which on has_room() is true.
   short_of_room_ = left < std::min<std::size_t>(size, room_to_wait_for());
   if (short_of_room_) return {};
   const std::span<std::byte> found = tx_.reserve(size, limit);

@@ -49,7 +49,7 @@ class SendBuffer {
   /// (StagingQueue::append_to_cell()). Returns false and copies nothing in other cases.
   template <class Now>
   bool append_straight(const void* bytes, std::size_t size, Now now) {
-    if (tx_.empty()) {  // the usual case: there are no other bytes
+    if (tx_.empty()) {  // the usual case: the buffer is empty
       if (size > tx_.cell_size()) return false;
       tuning_.on_idle_write(now);
       if (size > tuning_.size()) return false;

@@ -99,8 +99,8 @@ Sender::Posted Sender::post(ibv_qp* qp, WindowMemory& windows, bool keys_alone, 
     return posted;
   }
   posted.asks = ask_later(now);
-  // A chain contains only one batch of data. The peer may have offered another receive window for
-  // the next batch.
+  // A chain contains only one batch of data. If more bytes can be sent, for example because the
+  // peer has offered another receive window, another chain is needed.
   const bool more = plan.bytes != 0 && stream_.outbound().sendable(queue().staged(), now) != 0;
   posted.how = result.error == 0 && (more || chain.size() == SendChain::kLimit)
                    ? Posted::How::kMore
@@ -151,9 +151,9 @@ Stall Sender::find_stall(ae::TimePoint now) noexcept {
   return stall;
 }
 
-// Sets ask_at_, the time at which to request a completion, if none was requested for the last
-// requests and their memory depends on it; otherwise clears it. Returns true if ask_at_ was set and
-// was not set before.
+// Sets ask_at_, the time at which to request a completion, unless it is set already. Clears it if
+// the last request has asked for a completion, or if no memory depends on a completion. Returns
+// true if this call has set ask_at_.
 bool Sender::ask_later(ae::TimePoint now) noexcept {
   constexpr ae::Duration kLater = std::chrono::seconds(5);
   if (requests_.last_is_signaled() || queue().held() == 0) {
@@ -256,9 +256,9 @@ void Sender::plan_probe(SendChain& chain, ChainPlan& plan) {
   if (!stream_.liveness().wants_probe() && !((prove || waits_for_proof || asks) && nobody_asked))
     return;
   if (chain.full()) return;
-  // If the chain has a request already, its completion proves the same. (Besides, a write of zero
-  // bytes must not follow another request in a chain: bnxt_re before rdma-core 50 gives it the
-  // length of that request.)
+  // If the chain has a request already, the completion of its last request is used instead of a
+  // write of zero bytes. (Such a write must not follow another request in a chain: bnxt_re before
+  // rdma-core 50 gives it the length of that request.)
   if (chain.size() == 0)
     chain.write_nothing(stream_.outbound().peer_windows().position(),
                         stream_.outbound().peer_windows().current().key);

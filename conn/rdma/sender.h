@@ -94,8 +94,8 @@ class Sender {
   /// Posts the staged bytes (written and not posted yet) as one request, if nothing else has to be
   /// posted: they are contiguous, they do not fill the peer's receive window, there is no control
   /// message, and a completion is asked for only because of the number of requests since the last
-  /// one. Returns the number of bytes posted; 0: none, and post() must be called. The caller ensures
-  /// that no memory key must be bound or invalidated.
+  /// one. Returns the number of bytes posted; 0: none, and post() must be called. The caller
+  /// ensures that no memory key must be bound or invalidated.
   std::uint32_t post_straight(ibv_qp* qp, ae::TimePoint now) noexcept;
   /// Call before the queue pair is stopped: requests that were carried out and asked for no
   /// completion would otherwise not be reported. Posts a write of zero bytes that asks for a
@@ -141,7 +141,7 @@ class Sender {
     std::array<ReceiveWindow*, SendChain::kLimit> window{};
     // For each planned request, the number of bytes of the user that it sends.
     std::array<std::uint32_t, SendChain::kLimit> bytes_of{};
-    // Number of bytes of the user that the whole chain sends: the sum of bytes_of.
+    // Number of bytes of the user that the whole chain sends: the sum of all elements of bytes_of.
     std::uint32_t bytes = 0;
     std::uint32_t control = 0;  // number of control messages in the planned chain
     bool copied = false;        // true if the bytes of the last write are copied into the request
@@ -181,7 +181,7 @@ class Sender {
   // Memory for control messages; null if they are short enough to be sent inline.
   Block* control_ = nullptr;
   Limits limits_;
-  std::uint32_t signal_every_ = 1;  // at least one of so many requests asks for a completion
+  std::uint32_t signal_every_ = 1;  // greatest number of requests per requested completion
   ae::TimePoint ask_at_ = ae::TimePoint::max();
   // True if the device reported a full send queue although fewer requests are in flight than it
   // should hold; the connection then posts again soon.

@@ -38,8 +38,8 @@ const SipKey& Session::next_key(std::uint64_t arrived) noexcept {
 
 bool Session::may_know_other_key(std::uint64_t arrived) noexcept {
   if (!two_keys(arrived)) return false;
-  // The peer changes from the old key to the new one, and never back. So if it has refused the old
-  // key and then the new one, the refusal is final; the old one's alone is not. A request without
+  // The peer first accepts the old key; from some time on it always accepts the new one. So if it
+  // has refused the old key and later the new one, it does not know the session. A request without
   // an answer shows nothing about its key.
   if (request_key_ == key_before_) return before_refused_ = true;
   return !before_refused_;
@@ -95,8 +95,8 @@ bool Session::plan_next(ae::TimePoint now, bool nobody) noexcept {
     nobody_since_ = now;
   if (now >= until_ || (nobody && now - nobody_since_ >= kNobody)) return false;
   pause_ = std::clamp(2 * pause_, kFirstPause, kLastPause);
-  // If nobody listens at the peer's address, the last attempt is made exactly when the time kNobody
-  // has passed, not up to a pause later.
+  // While nobody listens at the peer's address, attempts continue for the time kNobody. The last of
+  // them is made exactly at the end of this time.
   set_next(nobody ? std::min(now + pause_, nobody_since_ + kNobody) : now + pause_);
   return true;
 }

@@ -100,7 +100,7 @@ class Session {
   /// the peer's bytes that have arrived. Returns false if it is none of the valid keys.
   [[nodiscard]] bool find_key(std::span<const std::byte> sealed, std::span<const std::byte> bound,
                               std::uint64_t arrived) noexcept;
-  /// Returns the key of the present request, which its answer must use, too.
+  /// Returns the key for the MACs of the present resume request and of its answer.
   const SipKey& request_key() const noexcept { return request_key_; }
 
   // --- generations: requests for a path are numbered in increasing order -------------------------
@@ -116,8 +116,8 @@ class Session {
     use_before_ = !use_before_;
     return address_ + attempts_++;
   }
-  /// Connecting side: call if the network path was left on purpose. Its own address is then tried
-  /// first by the next attempt to find a path.
+  /// Connecting side: call if the network path was left on purpose. The next attempt to find a path
+  /// then begins with the peer's address of the path that was left.
   void prefer_same_address() noexcept { attempts_ = 0; }
   /// Accepting side: records the generation (increasing number) of a request. Returns false if a
   /// request of this or a later generation was handled already.
@@ -142,7 +142,7 @@ class Session {
   /// Returns the time at which the objects of the lost network path are destroyed even if the
   /// device has not reported all completions.
   ae::TimePoint left_by() const noexcept { return left_by_; }
-  /// Records that a queue pair was stopped at the time `now`, which determines left_by().
+  /// Records that a queue pair was stopped at the time `now`; left_by() is kQuietTime later.
   void on_stopped(ae::TimePoint now) noexcept { left_by_ = now + kQuietTime; }
   /// Ends the session: drops all stored bytes. Later requests of the peer for a new network path
   /// are refused.
@@ -205,17 +205,17 @@ class Session {
 
   const std::uint64_t id_;
   SipKey key_, key_before_{}, request_key_{};
-  // True if the earlier key key_before_ is also valid, as long as only arrived_ bytes have arrived.
+  // True: key_before_, the earlier session key, is valid too, until more than arrived_ bytes come.
   bool unsure_ = false;
-  bool use_before_ = true;  // true if the present attempt must use the earlier key
+  bool use_before_ = true;  // true if the present attempt must use key_before_
   // True if the peer has refused the earlier key since the loss of the network path.
   bool before_refused_ = false;
   std::uint64_t arrived_ = 0;
   const ae::Duration time_;
   std::uint32_t generation_ = 0;
   std::uint32_t address_ = 0;  // index of the address in use among those of the URL
-  // Number of attempts since the network path was lost, plus 1; without the 1 if it was left on
-  // purpose.
+  // Number that begin_attempt() adds to address_: 1 after the loss of the network path, 0 after the
+  // path was left on purpose; 1 more after each attempt.
   std::uint32_t attempts_ = 1;
   bool lost_ = false, peer_misses_bytes_ = false;
   Phase resumes_as_ = Phase::kOpen;

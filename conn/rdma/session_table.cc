@@ -98,8 +98,8 @@ SessionTable::Passed SessionTable::pass(std::unique_ptr<RdmaPending>& request,
           its->on_resume_request(std::move(*shared), message);
       });
     }
-    // The generation of a request with other_key is not recorded here: that key may not be valid
-    // any more, which only the session knows.
+    // A request with the session's other key (Place::other_key) is not recorded here as the latest
+    // one: only the session knows whether that key is still valid.
     if (sure) place.generation = message.generation;
   }
   if (user != nullptr) user->on_resume_request(std::move(request), message);

@@ -64,7 +64,7 @@ class SessionTable {
     void set_keys(const SipKey& key, const SipKey& other) noexcept;
 
    private:
-    std::uint64_t id_ = 0;  // 0: no entry
+    std::uint64_t id_ = 0;  // number of the session; 0: this object owns no entry
   };
 
   enum class Passed : std::uint8_t {

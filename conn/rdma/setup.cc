@@ -121,7 +121,7 @@ void Setup::choose_next_address() noexcept {
   try {
     if (settings.spread == AddressOrder::kNear && !settings.source.empty())
       (void)numeric_address(settings.source, 0, source);
-  } catch (const std::bad_alloc&) {  // no memory: the choice ignores the source address
+  } catch (const std::bad_alloc&) {  // no memory: the choice of the address ignores `source`
   }
   host_.occupy(book_.choose(settings.spread, std::span(addresses_).subspan(next_address_), source));
 }
@@ -203,9 +203,9 @@ void Setup::on_deadline() {
   on_address_failed(std::move(failure));
 }
 
-// Tries the current address again and returns true if the failure was not that of the address: the
-// peer's kernel still knew an old connection from a queue pair with this number, or our own address
-// has moved to another device. Each address is tried again only once.
+// Tries the current address again and returns true if another attempt may succeed: the peer's
+// kernel still knew an old connection from a queue pair with this number, or our own address has
+// moved to another device. Each address is tried again only once.
 bool Setup::try_again_after(const CmEvent& event) {
   if (!is_stale(event) && event.type != RDMA_CM_EVENT_ADDR_CHANGE) return false;
   if (std::exchange(tried_again_, true)) return false;

@@ -93,14 +93,14 @@ class Setup {
   /// which the names were resolved. (Not exact if the option `spread` chooses another order.)
   std::uint32_t address() const noexcept;
   /// Call when the set-up of a new network path has failed. Returns the final reason for which the
-  /// peer refuses to resume the connection's session: kOver or kGap if any address stated it,
-  /// because only the end that knows the session can; kUnknown if each address of each name stated
-  /// that; otherwise kNone: an address that does not answer now may know the session.
+  /// peer refuses to resume the connection's session: kOver or kGap if any address stated it (only
+  /// a peer that knows the session does); kUnknown if each address of each name stated kUnknown;
+  /// otherwise kNone: an address that does not answer now may know the session.
   Refused refused() const noexcept {
     return final_ == Refused::kNone && all_of(unknown_) ? Refused::kUnknown : final_;
   }
-  /// Call when the set-up has failed. Returns true if at each address of each name nobody listens,
-  /// or only a program that does not know the session to be resumed.
+  /// Call when the set-up has failed. Returns true if each address of each name has refused the
+  /// request: nobody listens there, or the program there refuses to resume the session.
   bool nobody() const noexcept { return all_of(nobody_); }
   /// Returns the time at which the attempt with the current address, or the look-up of names, is
   /// given up.
@@ -163,8 +163,8 @@ class Setup {
   Failure last_failure_;
   Mtu mtu_;
   Refused refused_ = Refused::kNone;  // how the address that was tried last rejected the request
-  Refused final_ = Refused::kNone;    // kOver or kGap if an address gave this reason
-  bool resolved_all_ = true;          // false: a name has no address now
+  Refused final_ = Refused::kNone;    // kOver or kGap if an address refused for this reason
+  bool resolved_all_ = true;          // false: the look-up of a name has failed
   // unknown_: number of addresses at which the session is unknown (Refused::kUnknown). nobody_:
   // number of addresses at which nobody listens, or the request to resume was refused.
   std::size_t unknown_ = 0, nobody_ = 0;

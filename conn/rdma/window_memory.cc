@@ -55,8 +55,8 @@ bool WindowMemory::provide(const Source& from, ae::TimePoint now) {
 // Creates a receive window of `length` bytes and provides it to the stream. Throws VerbsError or
 // std::bad_alloc, and then changes nothing.
 void WindowMemory::open(const Source& from, std::uint32_t length) {
-  // Only the first receive window of a connection may use the last quarter of the memory limit:
-  // without a further window, the stream can continue.
+  // Only the first receive window of a connection may use the last quarter of the memory limit,
+  // because with one window the stream can continue.
   const bool first = std::all_of(windows_.begin(), windows_.end(), is_free);
   const auto free = std::find_if(windows_.begin(), windows_.end(), is_free);
   ReceiveWindow& window = free != windows_.end() ? *free : windows_.emplace_front();
@@ -64,7 +64,7 @@ void WindowMemory::open(const Source& from, std::uint32_t length) {
     window.open(*from.domain, length, first ? from.limit : from.limit.but_a_quarter());
     stream_.inbound().provide_window(window.buffer());
   } catch (...) {
-    if (!is_free(window)) window.drop();  // its key is not bound yet, so it need not be invalidated
+    if (!is_free(window)) window.drop();  // the window's key is not bound yet: no invalidation
     remove_free();
     throw;
   }
@@ -82,7 +82,7 @@ void WindowMemory::record(const Failure& failure) noexcept {
   failure_.reset();
   try {
     failure_ = std::make_unique<Failure>(failure);
-  } catch (const std::bad_alloc&) {  // failure() then reports a lack of memory, which is true
+  } catch (const std::bad_alloc&) {  // failure() then reports this lack of memory
   }
 }
 
@@ -157,8 +157,8 @@ bool WindowMemory::go_on_without_binding(DeviceContext& context, Domain& domain,
     const std::uint32_t length = window.length();
     window.drop();
     context.give_up_binding(domain);
-    // This queue pair is now the only one that uses its receive queue, so its reserved entries of
-    // the completion queue must include those receives.
+    // No other queue pair uses this shared receive queue any more. So the entries of the completion
+    // queue that are reserved for this queue pair must include those for the queue's receives.
     if (shared != nullptr) lease.enlarge(shared->depth());
     window.open(domain, length, settings.limit());
     stream_.inbound().replace_window(window.buffer());

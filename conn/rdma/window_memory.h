@@ -70,8 +70,8 @@ class WindowMemory {
     kFreed,
     kBound,  ///< the device has bound the key of a receive window to the queue pair
   };
-  /// Records that the requests on the send queue up to number `sequence` are complete. Returns the
-  /// key change that they have carried out; kBound if there was one of each kind.
+  /// Records that the requests on the send queue up to number `sequence` are complete. Returns what
+  /// they did to keys of receive windows; kBound if they have bound one and invalidated another.
   Changed on_done(std::uint32_t sequence, Domain* domain) noexcept {
     return key_to_change_ ? complete(sequence, domain) : Changed::kNone;
   }

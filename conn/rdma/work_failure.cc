@@ -35,7 +35,7 @@ bool may_be_the_path(ibv_wc_status status) noexcept {
     case IBV_WC_RETRY_EXC_ERR:
     case IBV_WC_WR_FLUSH_ERR:
     case IBV_WC_RESP_TIMEOUT_ERR:
-    case IBV_WC_LOC_QP_OP_ERR:  // soft-RoCE reports this if there is no link or no route
+    case IBV_WC_LOC_QP_OP_ERR:  // soft-RoCE's status if there is no link or no route
     case IBV_WC_FATAL_ERR:
     case IBV_WC_GENERAL_ERR:
       return true;

@@ -88,7 +88,7 @@ class StagingQueue {
     cell_.filled += static_cast<std::uint32_t>(size);
     staged_ += size;
   }
-  /// Does what append_to_cell() does; the queue must be empty.
+  /// Copies `size` bytes into the cell, a small array of the queue. The queue must be empty.
   void begin_cell(const void* from, std::size_t size) noexcept {
     AECONN_HOT_ASSERT(empty() && held() == 0 && size <= cell_.size);
     std::memcpy(cell_bytes_.data(), from, size);
@@ -144,10 +144,10 @@ class StagingQueue {
     return {tail_->data + tail_->posted, static_cast<std::uint32_t>(staged_), lkey_of(*tail_)};
   }
   /// Returns true if all bytes of the queue are in the cell (its own small array) and none is
-  /// posted yet; they are then in_cell(), and nothing is in flight.
+  /// posted yet. Then nothing is in flight, and in_cell() returns these bytes.
   bool is_cell() const noexcept { return head_ == &cell_ && tail_ == &cell_ && cell_.posted == 0; }
   Segment in_cell() const noexcept { return {cell_bytes_.data(), cell_.filled, 0}; }
-  /// Does what on_all_copied() does, for the case that is_cell() is true.
+  /// Records that all bytes of the queue, which are in the cell (is_cell()), were posted inline.
   void on_cell_copied() noexcept {
     AECONN_HOT_ASSERT(is_cell() && staged_ == cell_.filled && in_flight_ == 0);
     head_ = tail_ = nullptr;
@@ -197,8 +197,8 @@ class StagingQueue {
   Block* reserved_ = nullptr;
   std::size_t staged_ = 0, in_flight_ = 0, referred_ = 0;
   std::size_t references_done_ = 0;
-  // Describes the cell (cell_bytes_) as a block. It is the first block of the queue, or not in the
-  // queue.
+  // Describes the small array cell_bytes_ as a block. This block is the first one of the queue, or
+  // not in the queue.
   Block cell_;
   std::array<std::byte, kCell> cell_bytes_;
 };
