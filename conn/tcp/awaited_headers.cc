@@ -16,7 +16,7 @@
 namespace conn { inline namespace AECONN_ABI { namespace tcp {
 namespace {
 
-// Number of bytes that one call looks at; headers that proxies really send are shorter.
+// Number of bytes that one call looks at; the PROXY headers that proxies really send are shorter.
 constexpr std::size_t kPiece = 512;
 constexpr std::string_view kUnreadable = "cannot be read";
 // A deadline may pass while a handler of the program runs, which itself runs the loop (a nested
@@ -36,8 +36,8 @@ void AwaitedHeaders::add(Accepted socket) {
   } catch (const std::bad_alloc&) {
     return owner_.header_lost();
   }
-  // The handler that was called for the failure above may have paused the listener. Otherwise the
-  // header is read now, since most proxies send it at once.
+  // If the oldest socket was closed to make room, the handler told of it may have paused the
+  // listener. Otherwise the header is read now, since most proxies send it at once.
   if (loop_ == nullptr || !read(place)) return;
   try {
     watch(place);
@@ -114,9 +114,9 @@ bool AwaitedHeaders::read(Place place) {
   };
   std::array<std::byte, kPiece> bytes;
   for (;;) {
-    // Only the bytes themselves tell how many of them belong to the header. So they are first
-    // looked at with MSG_PEEK, which leaves them in the socket; then only those of the header are
-    // read.
+    // Only the bytes themselves tell where the PROXY header ends. So the unread bytes are first
+    // looked at with MSG_PEEK, which leaves them in the socket; then the bytes of the header are
+    // read, and no others.
     bool came = false;
     const ssize_t seen = place->socket.fd.passes_descriptors()
                              ? peek_without(fd, bytes.data(), bytes.size(), came)
@@ -150,7 +150,7 @@ void AwaitedHeaders::set_timer() {
 }
 
 void AwaitedHeaders::expire() {
-  // its destructor, which sets the timer again, runs even if a handler throws
+  // the destructor sets the timer again, even if a handler throws
   struct Then {
     AwaitedHeaders& headers;
     ~Then() {
@@ -162,7 +162,7 @@ void AwaitedHeaders::expire() {
     }
   } then{*this};
   for (bool first = true; loop_ != nullptr && !waiting_.empty() && !owner_.busy(); first = false) {
-    if (!first && !loop_->has_time()) return;  // the timer that Then sets calls this function again
+    if (!first && !loop_->has_time()) return;  // the timer set by ~Then() calls this function again
     const Place oldest = waiting_.begin();
     if (oldest->deadline > std::chrono::steady_clock::now()) return;
     // The loop itself may be late: a header that has arrived meanwhile is accepted.

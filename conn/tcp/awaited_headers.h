@@ -31,7 +31,7 @@ class AwaitedHeaders {
     virtual void header_failed(const Failure& why) = 0;
     /// Called when memory for a socket is missing; the socket is closed.
     virtual void header_lost() noexcept = 0;
-    /// Whether a handler of the program runs, so that none of the functions above may be called.
+    /// Whether a handler of the program runs; no other function of Owner may then be called.
     virtual bool busy() const noexcept = 0;
 
    protected:
@@ -47,7 +47,7 @@ class AwaitedHeaders {
   ~AwaitedHeaders() { clear(); }
 
   /// Reads the socket's PROXY header now if it has arrived, otherwise as soon as it has. Must be
-  /// called while watching.
+  /// called between watch() and unwatch().
   void add(Accepted socket);
   /// Begins to watch the sockets on this loop. Throws std::bad_alloc, and then does not watch them.
   void watch(ae::EventLoop& loop);
@@ -75,8 +75,8 @@ class AwaitedHeaders {
   Owner& owner_;
   const std::size_t most_;
   const ae::Duration timeout_;
-  std::list<Waiting> waiting_;     // oldest first, so that their deadlines ascend
-  ae::EventLoop* loop_ = nullptr;  // null unless watching
+  std::list<Waiting> waiting_;     // in the order of their deadlines
+  ae::EventLoop* loop_ = nullptr;  // the loop that watches the sockets; null: none does
   ae::TimerId timer_ = 0;
 };
 

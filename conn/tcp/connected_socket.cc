@@ -37,7 +37,7 @@ std::string ConnectedSocket::other_end() const {
 }
 
 std::optional<bool> ConnectedSocket::is_local() const {
-  // A loopback address of the client may be an address of the proxy's machine.
+  // Unknown behind a proxy: a loopback address of the client may belong to the proxy's machine.
   if (client_) return std::nullopt;
   if (is_unix()) return true;
   if (is_vsock()) return fd_ ? is_same_machine(fd_.get()) : std::nullopt;
@@ -49,7 +49,7 @@ std::optional<bool> ConnectedSocket::is_local() const {
 }
 
 std::optional<PeerCredentials> ConnectedSocket::peer_credentials() const {
-  // Behind a proxy these credentials would be the proxy's, not the client's.
+  // Behind a proxy the socket's credentials would be those of the proxy, not of the client.
   return is_unix() && fd_ && !client_ ? credentials_of(fd_.get()) : std::nullopt;
 }
 

@@ -55,7 +55,7 @@ class ConnectedSocket : public CarrierFacts {
   std::string other_end() const;
 
   Fd fd_;
-  CompactAddress peer_;  // for unix and vsock only the family; the name is queried on demand
+  CompactAddress peer_;  // peer's address; for unix and vsock only its family (the rest is queried)
   // Address of the client whose proxy is the peer; null: the peer is the client itself.
   std::unique_ptr<const CompactAddress> client_;
 };

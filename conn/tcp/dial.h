@@ -80,7 +80,7 @@ class Dial {
   // Addresses of the host resolved last; with option spread, the addresses of all hosts.
   std::vector<SocketAddress> addresses_;
   std::size_t address_ = 0;  // index in addresses_ of the address that is being tried now
-  Quota::Place place_;  // slot of the current attempt in the count of connections to its address
+  Quota::Place place_;       // counts the current attempt among the connections to its address
   ae::TimePoint attempt_began_{};  // time at which the current attempt began
   Fd fd_;  // socket of the attempt; the loop watches for it to become writable, that is, connected
   Failure last_failure_;

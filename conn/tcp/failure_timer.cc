@@ -20,7 +20,7 @@ void FailureTimer::stop(ae::EventLoop& loop) noexcept {
 }
 
 void FailureTimer::run(const Carrier& carrier) {
-  struct Then {  // its destructor, which starts the timer again, runs even if a handler throws
+  struct Then {  // the destructor starts the timer again, even if a handler throws
     FailureTimer& timer;
     const Carrier& carrier;
     ~Then() {

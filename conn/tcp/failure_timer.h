@@ -24,7 +24,7 @@ class FailureTimer {
  private:
   void run(const Carrier& carrier);
 
-  ae::TimerId timer_ = 0;  // 0: not started
+  ae::TimerId timer_ = 0;  // 0: the timer is not set
 };
 
 }}}  // namespace conn::tcp

@@ -9,10 +9,10 @@ namespace conn { inline namespace AECONN_ABI { namespace tcp {
 
 class FileEvents {
  public:
-  /// Makes `loop` watch the descriptor `fd` for `wanted`, and for nothing else. kReadable calls
-  /// readable(); kWritable calls writable(), with kBarrier before readable(). stop() must be called
-  /// before the descriptor is closed or `loop` ends. Throws std::bad_alloc; the loop then watches
-  /// `fd` for a part of the earlier and the new events.
+  /// Makes `loop` watch the descriptor `fd` for the events `wanted`, and for no others: it calls
+  /// readable() for kReadable and writable() for kWritable; with kBarrier writable() comes first if
+  /// both are due. stop() must be called before the descriptor is closed or `loop` ends. Throws
+  /// std::bad_alloc; the loop then watches `fd` for only some of the earlier and the new events.
   template <class Readable, class Writable>
   void watch(ae::EventLoop& loop, int fd, ae::Mask wanted, Readable readable, Writable writable) {
     constexpr ae::Mask kWriting = ae::kWritable | ae::kBarrier;
@@ -24,7 +24,7 @@ class FileEvents {
       } else {
         loop.remove_file_event(fd, ae::kReadable);
       }
-      // Records what is watched by now, since the code below may throw.
+      // Records what is watched now, since the statements that follow may throw.
       watched_ = (watched_ & kWriting) | (wanted & ae::kReadable);
     }
     if ((wanted & kWriting) != (watched_ & kWriting)) {
@@ -42,7 +42,7 @@ class FileEvents {
     if (watched_ != ae::kNone) loop.remove_file_event(fd, ae::kReadable | ae::kWritable);
     watched_ = ae::kNone;
   }
-  bool any() const noexcept { return watched_ != ae::kNone; }  ///< whether anything is watched
+  bool any() const noexcept { return watched_ != ae::kNone; }  ///< whether any event is watched
 
  private:
   ae::Mask watched_ = ae::kNone;

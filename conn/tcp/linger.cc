@@ -73,7 +73,7 @@ bool deliver(int fd, ae::TimePoint until, ZeroCopyLedger* ledger) noexcept {
     if (rest != Rest::kMore && unsent_bytes(fd) == 0) return true;
     const ae::TimePoint now = std::chrono::steady_clock::now();
     if (now >= until) return false;
-    // After the peer's end of stream `fd` is always readable, so this only sleeps (descriptor -1).
+    // After the peer's end of stream `fd` is always readable: poll_until() gets -1 and only sleeps.
     const int poll_on = rest == Rest::kEnded ? -1 : fd;
     if (rest != Rest::kMore) poll_until(poll_on, POLLIN, std::min(until, now + kLook));
   }

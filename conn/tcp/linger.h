@@ -29,8 +29,9 @@ bool deliver(int fd, ae::TimePoint until, ZeroCopyLedger* ledger = nullptr) noex
 
 /// Delivers the unsent bytes of a closed TCP connection, within `limit`, without blocking. The
 /// socket `fd` must stay open as long as this object exists. `done` runs once, from the loop, and
-/// may destroy the Linger; it does not run if the Linger is destroyed earlier. `ledger` may be
-/// null; it has the same effect as in deliver() and must outlive this object.
+/// may destroy the Linger; it does not run if the Linger is destroyed earlier. `ledger` must
+/// outlive this object. It is not null if the kernel may still read memory of the program
+/// (zero-copy sends): delivery then goes on after the peer's end of stream.
 class Linger {
  public:
   using Done = std::function<void()>;

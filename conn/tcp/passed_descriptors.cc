@@ -59,7 +59,7 @@ bool disarm(int fd) noexcept {
   if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &size) == 0) {
     const linger drop{1, 0};
     (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &drop, sizeof drop);
-    return family != AF_UNIX;  // a Unix socket may itself have unread descriptors
+    return family != AF_UNIX;  // closing a Unix socket may block: it may have unread descriptors
   }
   return fcntl(fd, F_GET_SEALS) >= 0 || fcntl(fd, F_GETPIPE_SZ) >= 0;
 }
@@ -74,7 +74,7 @@ void close_some(std::vector<int>& fds) noexcept {
 /// backlog of a listening socket. The socket must be empty when it is closed: if a loop is handling
 /// an event of it, the kernel frees it, with all that it still holds, on the loop's thread.
 void drain_and_close(int socket) noexcept {
-  ::shutdown(socket, SHUT_RDWR);  // the peer can send no more, and no other can connect
+  ::shutdown(socket, SHUT_RDWR);  // now neither bytes of the peer nor new connections can arrive
   for (int waiting; (waiting = ::accept4(socket, nullptr, nullptr, SOCK_CLOEXEC)) >= 0;)
     drain_and_close(waiting);
   std::array<char, 16 * 1024> discarded;
@@ -143,7 +143,7 @@ class Closer {
   void run() noexcept {
     if (running_ || count() == 0) return;
     try {
-      const ae::SignalsOff off;  // signals are for the program's own threads
+      const ae::SignalsOff off;  // blocks signals: the program's own threads handle them
       std::thread([this] { work(); }).detach();
       running_ = true;
     } catch (const std::exception&) {
@@ -176,17 +176,17 @@ class Closer {
   }
 
   ae::Mutex mutex_;
-  std::vector<int> passed_;  // descriptors of peers
+  std::vector<int> passed_;  // descriptors that peers passed and that are to be closed
   // Sockets with unread messages that contain descriptors: connections, and listening sockets that
   // have connections in their backlogs.
   std::vector<int> sockets_;
-  // Number of descriptors in both lists, and of those that the thread is closing now.
+  // Number of descriptors in passed_ and sockets_, and of those that the thread is closing now.
   std::atomic<std::size_t> count_{0};
   bool running_ = false;
   ae::MadeHere made_here_;
 };
 
-// Made before main(), so that closing needs no memory for it.
+// Makes the object before main(), so that closing a descriptor later needs no memory for it.
 [[maybe_unused]] const Closer& closer_made = Closer::get();
 
 }  // namespace
@@ -296,14 +296,14 @@ void Fd::close_unix(bool reset) noexcept {
   if (fd < 0) return;
   const bool passing = std::exchange(kind_, Kind::kPlain) == Kind::kUnixPassing;
   // In a child of fork() only closes its copy of the descriptor: shutdown() would act on the socket
-  // of the parent. For a reset, closing is enough if there can be no unread descriptors.
+  // of the parent. A reset needs only close(), unless there may be unread descriptors.
   if (made_here_.inherited() || (reset && !passing)) {
     ::close(fd);
     return;
   }
-  // From now on the peer cannot add unread bytes, so the loop that discards them ends. With `reset`
-  // some bytes are left unread, because this is what resets a Unix socket, and the peer must not
-  // see end of stream before the reset.
+  // After shutdown() the peer can send no more, so the loop that discards unread bytes ends. With
+  // `reset` it leaves some bytes unread, because closing a Unix socket with unread bytes resets it;
+  // SHUT_RD keeps the peer from seeing end of stream before the reset.
   ::shutdown(fd, reset ? SHUT_RD : SHUT_RDWR);
   std::array<char, 16 * 1024> discarded;
   for (;;) {
@@ -317,7 +317,8 @@ void Fd::close_unix(bool reset) noexcept {
     }
     n = ::recv(fd, discarded.data(), passing ? static_cast<std::size_t>(n) : discarded.size(),
                MSG_DONTWAIT);
-    if (n <= 0 && passing) return Closer::get().add({}, fd);  // there may be unread descriptors
+    // If reading fails, descriptors may still be unread in the socket: another thread closes it.
+    if (n <= 0 && passing) return Closer::get().add({}, fd);
     if (n == 0 || (n < 0 && errno != EINTR)) break;
   }
   ::close(fd);

@@ -59,10 +59,10 @@ ssize_t peek_without(int socket, void* into, std::size_t size, bool& came) noexc
 /// The descriptors that peek_with() has found.
 struct Passed {
   static constexpr std::size_t kMost = 2;
-  /// Owned by the caller; the unread message still contains them, too.
+  /// The descriptors found, owned by the caller. The message, still unread, contains them, too.
   int descriptors[kMost] = {-1, -1};
   std::size_t count = 0;
-  bool more = false;  ///< true if there are more, or this process had too few free descriptors
+  bool more = false;  ///< true if not all were taken: the array was full, or no descriptor was free
 };
 /// Looks at unread bytes, and takes at most Passed::kMost descriptors, without waiting.
 ssize_t peek_with(int socket, void* into, std::size_t size, Passed& passed) noexcept;

@@ -96,11 +96,11 @@ std::optional<gid_t> look_up_group(const std::string& name) {
     const int err = getgrnam_r(name.c_str(), &entry, buffer.data(), buffer.size(), &found);
     if (found != nullptr) return found->gr_gid;
     if (err == ERANGE && buffer.size() < (std::size_t{1} << 24)) {
-      buffer.resize(buffer.size() * 4);  // the group has many members
+      buffer.resize(buffer.size() * 4);  // the group's list of members did not fit
     } else if (err == EINTR) {
       continue;
     } else if (err == 0 || err == ENOENT || err == ESRCH || err == EBADF || err == EPERM) {
-      return std::nullopt;  // the values for an unknown group, according to getgrnam(3)
+      return std::nullopt;  // by getgrnam(3) these values mean that the group is unknown
     } else {
       throw errno_error(err, "option group=" + name);
     }

@@ -106,7 +106,7 @@ Failure apply_way(const Settings& settings, int fd, int family) {
                                     static_cast<socklen_t>(device.size() + 1)) != 0)
     return failed("bind-device=" + device);
   if (settings.traffic_class < 0) return {};
-  // An IPv6 socket may carry IPv4 packets, too, which have a field of their own.
+  // Packets that an IPv6 socket sends over IPv4 have a field of their own for the traffic class.
   if (family == AF_INET6) set_option(fd, IPPROTO_IP, IP_TOS, settings.traffic_class);
   const int level = family == AF_INET6 ? IPPROTO_IPV6 : IPPROTO_IP;
   const int name = family == AF_INET6 ? IPV6_TCLASS : IP_TOS;
@@ -224,7 +224,7 @@ SocketAddress unix_address(const std::string& path) {
   }
   local->sun_family = AF_UNIX;
   if (abstract) {
-    // The kernel's form: a NUL byte takes the place of the '@'.
+    // The kernel's form of an abstract name: a NUL byte takes the place of the '@'.
     std::memcpy(local->sun_path + 1, path.data() + 1, path.size() - 1);
     address.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size());
     return address;

@@ -38,7 +38,7 @@ bool SocketAside::begin() noexcept {
     if (begun && !was_active) watch();
     return begun;
   } catch (const std::bad_alloc&) {
-    // Memory has run out for watch(), without which the kernel's zero-copy completions would go
+    // There is no memory for watch(). Without it the kernel's zero-copy completions would go
     // unnoticed, so send() must copy.
     sender_.give_up();
     (void)sender_.end_if_idle();

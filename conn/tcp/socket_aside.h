@@ -55,21 +55,21 @@ class SocketAside final : public SocketEvents::Item {
   bool is_ready(short event) noexcept;
   /// Returns whether the kernel may still read memory that was lent to it.
   bool is_lent() noexcept;
-  /// Whether this process has lent the memory to the kernel; false in a child of fork(), whose
-  /// parent did.
+  /// Whether this process itself lent the memory that the kernel still reads; false in a child of
+  /// fork(), if the parent lent it.
   bool is_ours() const noexcept { return sender_.is_ours(); }
 
   // --- after Carrier::close() --------------------------------------------------------------------
   /// Begins to deliver, within `limit`, the output that is left after close(), see Linger. Throws
   /// std::bad_alloc; end_linger() must then be called.
   void linger(ae::Duration limit, Linger::Done done);
-  /// Stops to deliver what linger() has begun to deliver; no effect otherwise. To be called before
-  /// the socket is closed.
+  /// Stops the delivery that linger() has begun; no effect otherwise. To be called before the
+  /// socket is closed.
   void end_linger() noexcept { linger_.reset(); }
   /// Whether linger() was called, and end_linger() was not.
   bool lingers() const noexcept { return linger_ != nullptr; }
-  /// Blocks until the output is delivered: that of a connection that lingers, or else that in lent
-  /// memory. See Linger::drain() and deliver().
+  /// Blocks until the unsent output is delivered, at most until `until`; called when the loop ends.
+  /// Returns true if waiting longer would change nothing.
   bool drain(ae::TimePoint until) noexcept {
     return linger_ ? linger_->drain(until) : deliver(socket_.fd(), until, lent_memory());
   }
@@ -81,7 +81,7 @@ class SocketAside final : public SocketEvents::Item {
   SocketCarrier& carrier_;
   ConnectedSocket& socket_;
   ZeroCopySender sender_;
-  std::unique_ptr<Linger> linger_;  // uses the ledger of sender_; null: linger() was not called
+  std::unique_ptr<Linger> linger_;  // refers to sender_; null: linger() was not called
 };
 
 }}}  // namespace conn::tcp

@@ -69,7 +69,7 @@ void SocketCarrier::connect(const Endpoint& to) {
 }
 
 void SocketCarrier::dialed(Dialed result) {
-  // Keeps the Dial, which has called this function, until this function returns.
+  // Keeps the Dial object, which has called this function, until this function returns.
   const std::unique_ptr<Dial> dial = std::move(dial_);
   if (result.fd) {
     host().occupy(std::move(result.place));
@@ -229,7 +229,7 @@ int SocketCarrier::shut_down(int how) {
   if (::shutdown(socket_.fd(), how) != 0) {
     const int err = errno;
     if (err != ENOTCONN) return -1;
-    // Here shutdown(2) fails with ENOTCONN, which means that the peer's reset has already arrived.
+    // On a connected socket, ENOTCONN from shutdown(2) means that the peer's reset has arrived.
     return static_cast<int>(failed(ECONNRESET, "shutdown towards "));
   }
   write_ended_ = true;
@@ -249,8 +249,8 @@ bool SocketCarrier::wait_for(ae::Mask direction, ae::TimePoint deadline) {
 // --- zero-copy sending ---------------------------------------------------------------------------
 
 bool SocketCarrier::sends_in_place(const Outgoing& bytes) const noexcept {
-  // Only with option linger: without it the kernel delivers output by itself after close(), and it
-  // cannot do that from memory that belongs to the caller again.
+  // Zero-copy sending requires option linger. Without it the kernel delivers the rest of the output
+  // by itself after close(), from memory that the caller may use again by then.
   return socket_.settings->zero_copy != 0 && bytes.bytes.size() >= socket_.settings->zero_copy &&
          !socket_.zero_copy_given_up && socket_.settings->linger > ae::Duration::zero();
 }
@@ -264,7 +264,7 @@ ssize_t SocketCarrier::send(const Outgoing& bytes) {
         lends_ = true;
         begun = aside_->begin();
       }
-    } catch (const std::bad_alloc&) {  // the caller then copies the bytes
+    } catch (const std::bad_alloc&) {  // fails with EOPNOTSUPP: the caller then copies the bytes
     }
     if (!begun) {
       errno = EOPNOTSUPP;
@@ -378,7 +378,7 @@ void SocketCarrier::close() noexcept {
   }
   // Closes the socket at once: nothing is left to deliver; or the kernel delivers the rest by
   // itself, because no input can provoke a reset; or lingering is off (linger=0) or impossible for
-  // lack of memory. No effect after abort(), where the socket has been closed above.
+  // lack of memory. No effect after abort(): the socket is closed already.
   close_socket();
   host().release();
 }

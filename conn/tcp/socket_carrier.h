@@ -89,7 +89,7 @@ class SocketCarrier final : public Carrier {
   bool peer_done_ = false;
   bool lends_ = false;  // true if send() has tried to send without a copy
   FailureTimer failure_timer_;
-  std::unique_ptr<SocketAside> aside_;  // null unless a part of it was needed
+  std::unique_ptr<SocketAside> aside_;  // null until it is first needed
   std::unique_ptr<Dial> dial_;          // the attempt to connect; null except while connecting
 };
 

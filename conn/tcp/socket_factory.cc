@@ -105,7 +105,7 @@ ConnectionPtr SocketType::adopt(ae::EventLoop& loop, int fd) const {
   apply_to_adopted(*settings_, fd, family);
   Fd owner = family == AF_UNIX ? own_unix_socket(fd) : Fd(fd);
   if (family == AF_UNIX) {
-    refuse_descriptors(fd);  // takes effect from now on; descriptors may already be unread
+    refuse_descriptors(fd);  // applies to later messages: earlier ones may contain descriptors
     want_no_credentials(fd);
   }
   carrier.adopt({std::move(owner), peer});
@@ -127,7 +127,7 @@ std::unique_ptr<SocketListener> SocketType::adopt_to(ae::EventLoop& loop, int fd
   make_ours(copy.get());
   apply_to_adopted(*settings, copy.get(), family);
   std::function<void()> restore;
-  struct Undo {  // undoes the setting below if adopting fails
+  struct Undo {  // if adopting fails, restores whether the kernel refuses descriptors
     ~Undo() {
       if (fd >= 0) refuse_descriptors(fd, refused);
     }
@@ -135,9 +135,9 @@ std::unique_ptr<SocketListener> SocketType::adopt_to(ae::EventLoop& loop, int fd
     bool refused = false;
   } undo;
   if (family == AF_UNIX) {
-    // Accepted sockets inherit the two settings made below. Whether the kernel refuses descriptors
-    // is restored when listening ends, because other code or processes may share the listening
-    // socket.
+    // Accepted sockets inherit both settings: whether the kernel refuses descriptors, and that it
+    // reports no credentials. The former is restored when listening ends, because other code or
+    // processes may share the listening socket.
     const bool refused = refuses_descriptors(copy.get());
     if (refused == takes_descriptors()) {
       restore = [shared = copy.get(), refused, made_here = ae::MadeHere()] {

@@ -103,7 +103,7 @@ class SocketListener::Acceptor final : public ae::Deferred,
   void header_arrived(Accepted socket) override { take(std::move(socket)); }
   void header_failed(const Failure& why) override;
   void header_lost() noexcept override { ++counters_->accept_errors; }
-  // Whether a handler of this listener is on the stack: the loop's iteration is then nested in it.
+  // Whether a handler of this listener runs, so that the loop's iteration is nested in the handler.
   bool busy() const noexcept override {
     return accepted_.running() || arrived_.running() || refused_.running();
   }
@@ -118,8 +118,8 @@ class SocketListener::Acceptor final : public ae::Deferred,
   std::vector<SocketType::Bound> sockets_;
   const Quota quota_;
   ae::HandlerSlot<void(ConnectionPtr)> accepted_;
-  // Receives the pending connections (accepted sockets) of a port listener; set instead of
-  // accepted_.
+  // Receives pending connections (accepted sockets, to be given to one of several loops) if this is
+  // a port listener; accepted_ is then empty.
   ae::HandlerSlot<void(PendingConnectionPtr)> arrived_;
   ae::HandlerSlot<void(const Failure&)> refused_;
   // Sockets of proxies whose headers are awaited; null without option proxy-protocol.
@@ -233,7 +233,7 @@ void SocketListener::Acceptor::watch(bool wanted) {
 
 bool SocketListener::Acceptor::is_readable(std::size_t index) const noexcept {
   pollfd waiting{sockets_[index].fd.get(), POLLIN, 0};
-  return ::poll(&waiting, 1, 0) != 0;  // also if poll(2) fails, as with a limit of no descriptors
+  return ::poll(&waiting, 1, 0) != 0;  // true if poll(2) fails, as it does with RLIMIT_NOFILE 0
 }
 
 /// Begins to accept what has arrived before a graceful stop. Accepts at most as many connections as
@@ -251,7 +251,7 @@ ArrivalSource::Left SocketListener::Acceptor::accept_arrived() {
   for (std::size_t i = 0; accepted_here_ < awaited_until_ && i < sockets_.size(); ++i) {
     // Without free descriptors accept4(2) fails even if no connection has arrived.
     if (!is_readable(i)) continue;
-    // A running handler, a pause of the listener, or the time before a retry has to end first.
+    // Connections wait while a handler runs, the listener is paused or a retry is planned.
     if (!watched_ || busy()) return Left::kWaits;
     left = std::max(left, accept_batch(i));
     if (loop_ == nullptr) return Left::kNothing;
@@ -286,7 +286,7 @@ ArrivalSource::Left SocketListener::Acceptor::accept_some(std::size_t index) {
       const After next = after_error(err);
       if (next == After::kNothingLeft) return Left::kNothing;
       // accept4(2) takes a descriptor before it looks whether a connection has arrived, so it may
-      // have failed although there is none.
+      // have failed for lack of descriptors although no connection has arrived.
       if (next == After::kRetryLater && !is_readable(index)) return Left::kNothing;
       if (err != EINTR) ++counters_->accept_errors;
       if (next == After::kNextOne) continue;
@@ -353,13 +353,13 @@ void SocketListener::Acceptor::retry_later() {
     // the timer could not be set: the sockets stay watched, so the next iteration tries again
     return;
   }
-  // called only once the timer is set, since nothing else would watch the sockets again
+  // Stops watching only once the timer is set: nothing else would watch the sockets again.
   watch(false);
   retry_delay_ = std::min(retry_delay_ * 2, kLastAcceptRetry);
 }
 
-/// Tells the program's handler of refusals that clients have to wait, because of the error `err` of
-/// accept4(2); once, until none of them waits any more. The handler may destroy the listener.
+/// Tells the program's handler of refusals, once until no client waits any more, that clients have
+/// to wait because accept4(2) failed with `err`. The handler may destroy the listener.
 void SocketListener::Acceptor::report_shortage(std::size_t index, int err) {
   if (!refused_ || std::exchange(shortage_told_, true)) return;
   refused_.run(coded_failure({err, std::generic_category()}, [&] {

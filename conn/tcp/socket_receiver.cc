@@ -23,7 +23,7 @@ void SocketPending::refuse(std::string_view why) noexcept {
     const std::string bytes = type_.refusal(why);
     if (!bytes.empty())
       (void)::send(socket_.fd.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-  } catch (const std::bad_alloc&) {  // the client then does not learn why it was refused
+  } catch (const std::bad_alloc&) {  // without memory the client is not told why it is refused
   }
 }
 

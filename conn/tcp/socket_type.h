@@ -18,7 +18,7 @@ class SocketListener;
 /// set.
 struct ListenTo {
   AcceptHandler accepted = nullptr;  ///< receives each connection that a listener accepts
-  /// Receives each pending connection that a port listener accepts.
+  /// Receives each accepted socket of a listener whose connections belong to several loops.
   PendingHandler arrived = nullptr;
 };
 
@@ -70,7 +70,7 @@ class AECONN_API SocketType : public Transport {
     std::function<void()> remove;
     /// True: the program has made the socket, so other processes may listen on it, too.
     bool adopted = false;
-    bool backlog_known = true;  ///< whether its backlog is that of option backlog
+    bool backlog_known = true;  ///< whether the socket's backlog is the value of option backlog
   };
   virtual bool is_family(int family) const noexcept = 0;
   /// Whether clients may pass descriptors over the sockets that listeners of this type accept.

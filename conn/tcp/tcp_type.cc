@@ -13,7 +13,7 @@ namespace conn { inline namespace AECONN_ABI { namespace tcp {
 namespace {
 
 /// Returns whether `err` means that this machine does not have the address. bind() then skips the
-/// address, and fails only if a host that is not optional has no other.
+/// address. It fails only if a host has no other address and is not optional (no "-" precedes it).
 bool address_missing(int err) noexcept {
   return err == EADDRNOTAVAIL || err == EAFNOSUPPORT || err == ENOPROTOOPT ||
          err == EPROTONOSUPPORT || err == ESOCKTNOSUPPORT || err == EPFNOSUPPORT;

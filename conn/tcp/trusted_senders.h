@@ -21,8 +21,8 @@ class TrustedSenders {
   /// "10.0.0.1,fd00::/8". Throws Error.
   static TrustedSenders parse(std::string_view list);
 
-  /// Whether connections from this address must begin with a header. An IPv4-mapped IPv6 address is
-  /// treated like the IPv4 address.
+  /// Whether connections from this address must begin with a header of the PROXY protocol. An
+  /// IPv4-mapped IPv6 address is treated like the IPv4 address.
   bool has(const SocketAddress& sender) const noexcept;
 
  private:

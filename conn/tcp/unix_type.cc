@@ -156,7 +156,7 @@ std::vector<SocketType::Bound> UnixType::bind(const Endpoint& endpoint,
     ::unlink(path.c_str());
     refuse(err, "set its " + what + ": " + errno_text(err) + (err == EPERM ? hint : ""));
   };
-  // The group comes first: chown(2) may take permissions away.
+  // The group is set before the mode: chown(2) may take permissions away.
   if (settings.group && (err = set_group(path, *settings.group)) != 0)
     undo("group to " + std::to_string(*settings.group),
          "; the process must belong to the group or have CAP_CHOWN");

@@ -17,7 +17,7 @@ namespace conn { inline namespace AECONN_ABI { namespace tcp {
 class AECONN_API UnixType final : public SocketType {
  public:
   UnixType() = default;
-  /// A function that returns what SocketType::refusal() has to return.
+  /// A function like SocketType::refusal(): returns the bytes that tell a client why it is refused.
   using Refusal = std::string (*)(std::string_view why);
   /// Creates the type with which `user`, a transport over Unix sockets with the scheme `name`,
   /// makes its listening sockets. Their clients may pass descriptors, and their connections are

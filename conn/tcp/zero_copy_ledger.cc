@@ -44,8 +44,8 @@ std::size_t ZeroCopyLedger::take_done() noexcept {
   std::size_t count = 0;
   for (; oldest_ != newest_; ++oldest_, ++count) {
     const bool being_sent = open_ && oldest_ + 1 == newest_;
-    // The oldest reference is complete if its end is not beyond first_. Call numbers wrap around,
-    // so the distance is tested: the two are at most kMostCalls apart.
+    // The oldest reference is complete if its last call has a number before first_. Numbers wrap
+    // around at 2^32, so the difference is tested, which is 1 to kMostCalls for an incomplete one.
     if (being_sent || ends_[oldest_ % kMostReferences] - first_ - 1 < kMostCalls) break;
   }
   return count;

@@ -34,11 +34,11 @@ class ZeroCopyLedger {
   /// Ends the current reference: either the kernel has accepted all of its bytes, or the rest will
   /// never be sent.
   void finish() noexcept;
-  /// Whether a reference is being sent: true between begin() and finish().
+  /// Whether a reference (piece of memory) is being sent: true between begin() and finish().
   bool open() const noexcept { return open_; }
   bool has_room() const noexcept { return next_ - first_ < kMostCalls; }
 
-  /// Records that the kernel is done with the calls from number `from` to number `to`, both
+  /// Records that the kernel has completed the zero-copy send calls number `from` to `to`, both
   /// included. Ignores a range that contains calls that were never made.
   void completed(std::uint32_t from, std::uint32_t to) noexcept;
   /// Records that the kernel has completed all zero-copy calls and reads no more lent memory.
@@ -46,17 +46,17 @@ class ZeroCopyLedger {
   /// Returns how many references were completed since the last call of take_done(). They are always
   /// the oldest ones.
   std::size_t take_done() noexcept;
-  /// Whether any reference is not completed, or is completed but not yet returned by take_done().
+  /// Whether any reference (piece of memory) is not completed, or not yet returned by take_done().
   bool waits() const noexcept { return oldest_ != newest_; }
-  /// Whether the kernel still reads the memory of any reference.
+  /// Whether the kernel still reads lent memory: it has not completed all zero-copy send calls.
   bool under_way() const noexcept { return first_ != next_; }
 
  private:
-  // number of the oldest call that is not completed, and number of the next call
+  // numbers of the oldest zero-copy send call that is not completed, and of the next call
   std::uint32_t first_, next_;
-  // completed calls among those from first_ on, indexed by call number modulo kMostCalls
+  // which send calls from number first_ on are completed; index: call number modulo kMostCalls
   std::bitset<kMostCalls> over_;
-  // For each reference, the number of the call that follows its last call.
+  // For each reference (piece of memory), the number of its last send call plus 1.
   std::uint32_t ends_[kMostReferences];
   std::uint32_t oldest_ = 0, newest_ = 0;
   bool open_ = false;
