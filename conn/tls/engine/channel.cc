@@ -57,8 +57,8 @@ ssize_t Channel::receive(char* buffer, std::size_t size) {
   return received(wire.receive(buffer, size), size);
 }
 
-/// Does what receive() does, for a large read, between stage() and end_stage(): one read of the
-/// wire (connection below TLS) may fetch many records into room_, the buffer of that read.
+/// Does what receive() does during a large read, that is, between stage() and end_stage(): one read
+/// of the wire (connection below TLS) may fetch many records into the buffer room_.
 ssize_t Channel::receive_ahead(char* buffer, std::size_t size) {
   const bool withhold = output.unsent() >= kMostUnsent;
   if (!left_.empty()) return supply.ask_for_left(withhold) ? take_left(buffer, size) : -1;

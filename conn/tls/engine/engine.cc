@@ -82,8 +82,8 @@ Engine::Step Engine::handshake() {
 
 bool Engine::begin_lent_step() {
   if (failed() || progress_.established() || channel_.kernel.possible()) return false;
-  // No output may be unsent: the step would pass it to the wire (connection below TLS), which the
-  // other thread must not use.
+  // No output may be unsent: the handshake step would pass it to the wire (connection below TLS),
+  // which the thread that runs the step must not use.
   if (channel_.output.state() != Output::State::kThrough) return false;
   if (!channel_.unused.lend()) return false;
   channel_.output.collect();

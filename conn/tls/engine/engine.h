@@ -58,7 +58,7 @@ class Engine {
   /// is nothing to read, output is unsent, the handshake is over, or kernel TLS is possible (a step
   /// may then give keys to the socket). Throws std::bad_alloc.
   bool begin_lent_step();
-  void run_step() noexcept;  ///< calls OpenSSL; on any thread
+  void run_step() noexcept;  ///< runs a handshake step; may be called on any thread
   Step end_step();           ///< sends what the step wrote; returns what handshake() would return
   /// Holds back the last flight of the handshake (tickets, or in TLS 1.2 its end) until the next
   /// write(), close_notify() or flush(), to send both together; until then output().holds() is
@@ -74,8 +74,8 @@ class Engine {
   ssize_t read(void* buffer, std::size_t size, std::span<char> room = {});
   /// Encrypts one record, of the first kRecord bytes at most, and hands it to the wire (connection
   /// below TLS). Returns the number of bytes in the record, fewer than kRecord if the peer asked
-  /// for small records. Returns -1 with errno EAGAIN while output().unsent() is not 0 or
-  /// write_needs_read(), or with failed() true.
+  /// for small records. Returns -1 with failed() true, or -1 with errno EAGAIN while
+  /// output().unsent() is not 0 or write_needs_read() is true.
   ssize_t write(const void* buffer, std::size_t size);
   /// Makes the next write() put its record into `room` instead of sending it. The records in the
   /// room are sent together, when it is full or by send_gathered(). To be called before each
@@ -89,7 +89,7 @@ class Engine {
   /// only_maybe()). With `ask_wire` reads the wire (connection below TLS) if that is necessary to
   /// find out.
   bool look(bool ask_wire);
-  /// Like look(), but neither reads nor decrypts anything to find out.
+  /// Like look(), but decides without reading or decrypting anything.
   bool readable() const;
   /// Whether readable() is true only because read() or look() stopped early: read() may then return
   /// EAGAIN nevertheless.

@@ -48,7 +48,7 @@ const std::error_category& category() noexcept {
   return ae::once([] { return Category(); });
 }
 
-// Made before main(), so that a failure does not need memory for it.
+// Makes the category before main(), so that reporting a failure needs no memory for it.
 [[maybe_unused]] static const std::error_category& category_made = category();
 
 }}}  // namespace conn::tls

@@ -49,7 +49,7 @@ std::error_code file_error(int err) noexcept {
   return {err, ae::once([] { return FileCategory(); })};
 }
 
-// Made before main(), so that a failure does not need memory for it.
+// Makes the category before main(), so that reporting a failure needs no memory for it.
 [[maybe_unused]] static const std::error_code file_category_made = file_error(0);
 
 void fail(const std::string& what) {

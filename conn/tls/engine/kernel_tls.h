@@ -37,8 +37,8 @@ class KernelTls {
   }
 
   /// Passes an OpenSSL control command on to the socket's BIO. Returns the BIO's result, or 0 if
-  /// there is no socket. Declines keys for decrypting TLS 1.3: when the peer changes its keys,
-  /// Linux before 6.14 cannot replace them, and OpenSSL does not ask later releases to.
+  /// there is no socket. Declines keys for decrypting TLS 1.3: when the peer changes its key, the
+  /// kernel needs the new one, but Linux before 6.14 cannot take it, and OpenSSL does not pass it.
   long control(int command, long number, void* pointer) noexcept;
   /// Reads one record that the kernel has decrypted, with the header that OpenSSL expects, and
   /// returns what BIO_read(3) returns. After -1, `later` tells whether there is merely nothing to

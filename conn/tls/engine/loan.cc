@@ -32,7 +32,7 @@ void Loan::put_back(std::span<const char> bytes) {
 ssize_t Loan::receive(void* buffer, std::size_t size) {
   if (!lent_) {
     if (empty() || size == 0) return wire_.receive(buffer, size);
-    if (wire_.receive(nullptr, 0) < 0) return -1;  // refused, such as in a forked child
+    if (wire_.receive(nullptr, 0) < 0) return -1;  // reading is refused, as in a forked child
   }
   if (empty()) {
     errno = EAGAIN;

@@ -91,7 +91,7 @@ std::string shortened(std::string text) {
   constexpr std::size_t kMost = 256;
   if (text.size() <= kMost) return text;
   std::size_t end = kMost;
-  // Does not cut a UTF-8 character.
+  // Moves the end of the text back to where a UTF-8 character begins.
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
   text.resize(end);
   return text + "...";

@@ -58,8 +58,8 @@ std::int64_t end_of(const X509* certificate);
 constexpr std::int64_t first_end(std::int64_t a, std::int64_t b) noexcept {
   return a == 0 || (b != 0 && b < a) ? b : a;
 }
-/// Returns the first bytes of `text`, 256 at most, with "..." if there were more: a peer may give
-/// its certificate names of any length, and they become part of a sentence.
+/// Returns the first bytes of `text`, 256 at most, with "..." if there were more: the names in a
+/// peer's certificate may have any length, and error messages contain them.
 std::string shortened(std::string text);
 std::string to_pem(X509* certificate);
 /// Returns the bytes that an OpenSSL memory BIO contains.

@@ -131,7 +131,7 @@ class Output {
   std::vector<char> bytes_;
   std::size_t sent_ = 0;      // how many bytes of bytes_ have been sent
   std::span<char> room_;      // buffer that gather() was given
-  std::size_t gathered_ = 0;  // bytes in room_
+  std::size_t gathered_ = 0;  // number of bytes that room_ holds
   State state_ = State::kThrough;
   std::uint8_t next_type_ = 0;
   // type of the record in bytes_, which the kernel encrypts; 0: bytes_ holds ciphertext

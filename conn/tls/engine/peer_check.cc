@@ -32,9 +32,9 @@ void PeerCheck::on_message(std::span<const unsigned char> message, bool kernel_e
   if (limit_.count_message()) {
     objection_ = Objection::kTooManyMessages;
   } else if (kernel_encrypts && requests_key_update(message)) {
-    // OpenSSL would change its own key for sending, but not the kernel's. The peer may change its
-    // own key for sending at any time, because in TLS 1.3 the kernel never decrypts
-    // (KernelTls::control()).
+    // A KeyUpdate that asks for one in return ends the connection: OpenSSL would change its own key
+    // for sending, but not the kernel's. Any other KeyUpdate is allowed, because in TLS 1.3 the
+    // kernel never decrypts (KernelTls::control()).
     objection_ = Objection::kKeyUpdate;
   }
 }

@@ -47,7 +47,7 @@ class ReadAheadBytes {
  private:
   // Allocated by OPENSSL_malloc(), like OpenSSL's own buffers, and freed together with these.
   std::unique_ptr<char, FreeBytes> bytes_;
-  std::uint16_t from_ = 0, to_ = 0;  // the part of bytes_ that was not taken yet
+  std::uint16_t from_ = 0, to_ = 0;  // bytes_[from_] to bytes_[to_ - 1] are unread
 };
 
 }}}  // namespace conn::tls

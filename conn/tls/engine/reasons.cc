@@ -79,8 +79,8 @@ bool is_plain_text(unsigned long error) {
 
 Failure judge(const Circumstances& known) noexcept {
   const bool good_certificate = known.bad_certificate.empty();
-  // True if the wire (connection below TLS) ended without close_notify. That is the reason even if
-  // a write has failed since then, because the peer's end may have caused the failure of the write.
+  // True if the wire (connection below TLS) ended without close_notify. This is then the reason of
+  // the failure, even if a write has failed, too: the peer's end may have caused that.
   const bool truncated = known.wire.ended() && !known.peer_ended && !known.in_handshake;
   const bool by_wire = known.wire.failed() && good_certificate && !truncated;
   std::error_code code = known.in_handshake ? Errc::kHandshake : Errc::kProtocol;

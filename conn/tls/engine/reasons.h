@@ -20,7 +20,7 @@ struct Circumstances {
   int result;           ///< what SSL_get_error(3) returned; used only if `error` is 0
   bool in_handshake;
   bool peer_ended;          ///< true if the peer's close_notify was received
-  const CheckedWire& wire;  ///< the connection below, with its error or end of stream
+  const CheckedWire& wire;  ///< the connection below TLS, with its error or end of stream
   /// Why a certificate was rejected, from describe_bad_certificate(); else empty.
   const std::string& bad_certificate;
 };
@@ -29,8 +29,8 @@ struct Circumstances {
 /// is lost; the code is always set.
 Failure judge(const Circumstances& known) noexcept;
 /// Takes the error about the connection from OpenSSL's error queue; 0 if the queue is empty. Errors
-/// of a cipher or a signature precede that error; since OpenSSL 3.2 another one, that the record
-/// layer failed, follows it.
+/// of ciphers or signatures may stand before it in the queue. Since OpenSSL 3.2 another error may
+/// follow it, which says only that the record layer failed.
 unsigned long take_reason();
 /// Like take_reason(), for a queue that may begin with errors that other code has left there: the
 /// last error about the connection is taken.

@@ -9,7 +9,7 @@ namespace conn { inline namespace AECONN_ABI { namespace tls {
 /// The part that a connection plays in its TLS handshake.
 enum class Role : bool {
   kClient,  ///< sends the first message of the handshake
-  kServer   ///< answers, and presents its certificate
+  kServer   ///< answers the client, and presents its certificate
 };
 
 }}}  // namespace conn::tls

@@ -77,7 +77,8 @@ class Supply {
     move_to(State::kPaused);
     return false;
   }
-  /// Like ask(), for bytes that were read from the wire (connection below TLS) already.
+  /// Like ask(), for input that was read from the wire (connection below TLS) already: returns
+  /// whether OpenSSL gets it. `withhold`: whether the caller wants it withheld for now.
   bool ask_for_left(bool withhold) noexcept {
     again();
     if (!shut_ && !withhold) return true;

@@ -43,7 +43,8 @@ class UnusedInput {
       return false;
     }
   }
-  /// Returns whether unused bytes are left. If not, makes the engine read its own wire again.
+  /// Returns whether unused bytes are left. If none are, makes the engine read the wire (connection
+  /// below TLS) directly again.
   bool any() noexcept { return loan_ != nullptr && !end_if_empty(); }
 
  private:
