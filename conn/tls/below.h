@@ -14,9 +14,9 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
-/// Hosts a Carrier of any transport, beginning with take(). In a forked child all reads and writes
-/// of ciphertext fail: TLS numbers its records, and parent and child would encrypt different data
-/// with the same numbers.
+/// Owns the connection below TLS, of any transport: take() gives it the Carrier (the transport's
+/// part), whose events it handles. In a forked child all reads and writes of ciphertext fail: TLS
+/// numbers its records; parent and child would encrypt different data with the same numbers.
 class Below final : public ConnectionBase, public Wire {
  public:
   /// Receives the events of the connection below: implemented by the TLS connection above it.
@@ -36,8 +36,8 @@ class Below final : public ConnectionBase, public Wire {
 
    private:
     friend class Below;
-    // Carrier of the TLS connection. The host of this Carrier is notified when the connection below
-    // fails or has closed.
+    // Carrier of the TLS connection. Its host (the connection) is notified when the connection
+    // below TLS fails or has closed.
     const Carrier& above_;
   };
 
@@ -51,8 +51,8 @@ class Below final : public ConnectionBase, public Wire {
   void take(ConnectionPtr connection);
   /// The Carrier of the connection below TLS; null if there is none or close() was called.
   Carrier* open() const noexcept { return closing() ? nullptr : carrier_.get(); }
-  /// Whether there is a Carrier that has not released the connection yet: it is in use, or lingers
-  /// after close().
+  /// Whether there is a connection below TLS whose Carrier (the transport's part) is still needed:
+  /// it is in use, or lingers after close().
   bool exists() const noexcept { return carrier_ != nullptr && ending_ != Ending::kReleased; }
   Carrier& carrier() const noexcept { return *carrier_; }
   using ConnectionBase::gone;

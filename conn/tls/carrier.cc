@@ -181,7 +181,7 @@ void TlsCarrier::below_readable() {
     return;
   }
   place_.touch();
-  struct Then {  // its destructor, which calls go_on(), runs even if the handler throws
+  struct Then {  // the destructor calls go_on(), even if the handler throws
     TlsCarrier& carrier;
     ~Then() {
       if (!carrier.closing()) carrier.go_on();
@@ -207,7 +207,7 @@ void TlsCarrier::below_writable() {
     return;
   }
   if (handshake_) {
-    handshake_->proceed();  // the handshake may have waited until these bytes could be written
+    handshake_->proceed();  // the handshake may have waited for its output to be sent
   } else if (session_.engine().failed() && state() == State::kConnected) {
     (void)report_failure("write to ");
   } else if (flushed && state() == State::kConnected) {
@@ -346,7 +346,7 @@ bool TlsCarrier::drain(ae::TimePoint until) noexcept {
   if (session_.begun() && session_.below().open() != nullptr && !handshake_) {
     (void)flush(until);
     if (session_.engine().output().unsent() != 0) return false;
-    if (closing()) closing_.finish(host());  // from here on the connection below delivers the rest
+    if (closing()) closing_.finish(host());  // the connection below TLS delivers what is left
   }
   return session_.below().drain(until);
 }

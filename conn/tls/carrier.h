@@ -75,8 +75,8 @@ class TlsCarrier final : public QueuedCarrier, public Handshake::Client, private
   void below_readable() override;
   void below_writable() override;
 
-  // Overrides of Handshake::Client. go_on() calls interest_changed(), and fails the connection if
-  // memory runs out. It is used where no caller could try again.
+  // Overrides of Handshake::Client. go_on() calls interest_changed() and, if memory runs out in it,
+  // fails the connection: it is called where nobody could try again.
   void handshake_over(Failure failure) override;
   void go_on() override;
 

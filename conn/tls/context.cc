@@ -177,8 +177,8 @@ struct ServerCallbacks {
       SSL_set_SSL_CTX(ssl, context.get());
       return SSL_TLSEXT_ERR_OK;
     }
-    // No certificate has that name: the default one is used, and the client decides whether to
-    // accept it.
+    // No certificate has the name that the client requests: the default one is used, and the client
+    // decides whether to accept it.
     return SSL_TLSEXT_ERR_NOACK;
   }
 
@@ -333,9 +333,9 @@ ContextPtr Context::make_base(const SSL_METHOD* method) const {
   if (settings_.prefer_server_ciphers) {
     SSL_CTX_set_options(c, SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA);
   }
-  // These two modes give SSL_write() the semantics of write(2): it may take a part of the bytes,
-  // and a retry may pass another buffer. Without AUTO_RETRY, OpenSSL returns after a message that
-  // carries no data.
+  // The modes PARTIAL_WRITE and MOVING_WRITE_BUFFER give SSL_write() the semantics of write(2): it
+  // may take a part of the bytes, and a retry may pass another buffer. Without AUTO_RETRY, OpenSSL
+  // returns after a message that carries no data.
   SSL_CTX_set_mode(c, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
   SSL_CTX_clear_mode(c, SSL_MODE_AUTO_RETRY);
   SSL_CTX_set_read_ahead(c, 1);  // makes OpenSSL read a record's header and body by one system call

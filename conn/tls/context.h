@@ -90,8 +90,8 @@ class Context {
   const std::shared_ptr<TrustCache> trust_;
   mutable std::atomic<std::int64_t> ends_{0};
   mutable ae::Mutex mutex_;
-  // The certificate store of this context. As long as a context refers to a store here, other
-  // contexts find it in trust_, which itself has only weak references.
+  // The certificate store of this context. This reference keeps the store, so that other contexts
+  // find it in trust_, whose own references are weak.
   mutable std::shared_ptr<X509_STORE> trusted_;
   mutable std::unique_ptr<Server> server_;
   mutable std::atomic<SSL_CTX*> made_server_{nullptr};

@@ -63,8 +63,8 @@ struct ContextTable::Slot final : ContextSource {
     reported = failure;
     return true;
   }
-  /// Returns statistics of the session cache of this slot's server context; zeros if that context
-  /// has not been made.
+  /// Returns statistics of the TLS session cache of the server context for this slot's options;
+  /// zeros if that context has not been made.
   Sessions sessions() const noexcept {
     const std::shared_ptr<const Context> its = get();
     SSL_CTX* const server = its->made_server();
@@ -72,8 +72,8 @@ struct ContextTable::Slot final : ContextSource {
     return {static_cast<std::uint64_t>(SSL_CTX_sess_number(server)),
             static_cast<std::uint64_t>(SSL_CTX_sess_cache_full(server))};
   }
-  /// Returns whether connections use the present context. Client connections hold the context
-  /// alone, and not this slot.
+  /// Returns whether connections use the present context. Asks the context and not this slot,
+  /// because client connections hold only the context.
   bool has_connections() const {
     const std::lock_guard lock(mutex);
     return context.use_count() > 1;
@@ -87,10 +87,10 @@ struct ContextTable::Slot final : ContextSource {
   // Text of the failure that a listener has reported since the files were last usable; "": none.
   // Guarded by the table's lock.
   mutable std::string reported;
-  // Whether listeners use this slot, and whether prepare_clients() was called for it. Set when the
-  // present context has read the files of that role. Guarded by the table's lock.
+  // Whether listeners use this slot; whether prepare_clients() was called for it. Set when the
+  // present context has read the files of servers or of clients. Guarded by the table's lock.
   mutable bool serves = false, dials = false;
-  // value of the table's counter uses_ when this slot was last used; guarded by its lock
+  // value of the table's counter uses_ when this slot was last used; guarded by the table's lock
   std::uint64_t last_used = 0;
   mutable ae::Mutex mutex;
   mutable std::shared_ptr<const Context> context;
@@ -100,7 +100,7 @@ struct ContextTable::Slot final : ContextSource {
 struct ContextTable::Renewal {
   struct Made {
     std::shared_ptr<const Context> context;
-    bool server = false, client = false;  // the roles whose files were read for certain
+    bool server = false, client = false;  // roles whose files the context has read
   };
   /// The context that a slot needs, and the roles (server, client) in which the slot is used.
   struct Wanted {
@@ -159,7 +159,7 @@ bool ContextTable::replace(Renewal& renewal) {
     std::shared_ptr<const Context>& context;
     bool serves, dials;
   };
-  // Declared before the lock, so that what they hold at the end is destroyed once it is unlocked.
+  // Declared before the lock, so that the lock is released before their contents are destroyed.
   Slots slots;
   std::vector<Replaced> replaced;
   const std::lock_guard lock(mutex_);
@@ -220,7 +220,8 @@ ContextSource::Reloaded ContextTable::reload(const Slot& slot, const FileStamps&
       throw;
     }
     const std::lock_guard lock(mutex_);
-    if (serves != slot.serves || dials != slot.dials) {  // used in another role meanwhile
+    // Starts again if the slot came into use in another role (server, client) meanwhile.
+    if (serves != slot.serves || dials != slot.dials) {
       serves = slot.serves;
       dials = slot.dials;
       continue;

@@ -42,9 +42,9 @@ class ContextSource {
   virtual bool is_to_report(const std::string& failure) const = 0;
 };
 
-/// Keeps the contexts of one TLS type. No call but configure(), configure_again(),
-/// prepare_clients(), source() for a listener, and ContextSource::reload() reads files, and none of
-/// the other calls waits while these read them.
+/// Keeps the contexts of one TLS type. Files are read only by configure(), configure_again(),
+/// prepare_clients(), source() for a listener, and ContextSource::reload(). The other calls do not
+/// wait while files are read.
 class ContextTable {
  public:
   /// Sets the type's options and reads all files again, also those of sources that are made
@@ -61,8 +61,8 @@ class ContextTable {
   /// even if server-name or connect-timeout differs. `serves`: whether it is for a listener, which
   /// needs a server context now and after each configure().
   std::shared_ptr<const ContextSource> source(const Options& endpoint, bool serves);
-  /// Reads the files of clients of `source`, those of the system, too. As long as `source` is held,
-  /// configure() and reload() then read them again at once. Throws Error if they cannot be used.
+  /// Reads the files that clients of `source` need, also the system's. As long as `source` is held,
+  /// configure() and reload() read them again at once. Throws Error if they cannot be used.
   void prepare_clients(const ContextSource& source);
 
   /// Statistics of the TLS session caches, summed over all listeners with option resumption=cache.
@@ -89,10 +89,10 @@ class ContextTable {
   void forget_unused();
 
   // Order of locks: configuring_, then mutex_, then the mutex of a Slot. The mutexes of Context and
-  // TrustCache are locked while files are read: not by a thread that holds mutex_ or a Slot's.
+  // TrustCache are held while files are read: who holds mutex_ or a Slot's must not lock them.
   //
-  // Held by configure(), configure_again() and reload() from beginning to end, so that each of them
-  // replaces contexts by newer ones. Of what connections call, only reload() waits for it.
+  // configuring_ is held by configure(), configure_again() and reload() from beginning to end: so
+  // each replaces contexts by newer ones. Of what connections call, only reload() waits for it.
   ae::Mutex configuring_;
   // Guards the members below. Loops lock it for each connection, so no files are read under it.
   mutable ae::Mutex mutex_;

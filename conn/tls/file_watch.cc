@@ -71,7 +71,8 @@ void FileWatch::follow(const std::vector<std::string>& files) {
   for (const std::string& file : files)
     for (int tries = 0; tries < kTries && !follow_one(file, used);) ++tries;
   for (const int old : watched_)
-    if (!used.contains(old)) (void)::inotify_rm_watch(fd_, old);  // fails for a folder that is gone
+    // inotify_rm_watch() fails, without harm, for a folder that has been removed.
+    if (!used.contains(old)) (void)::inotify_rm_watch(fd_, old);
   watched_ = std::move(used);
 }
 

@@ -41,7 +41,7 @@ class LargeWrite {
   Engine& engine_;
   const std::span<char> room_;
   std::size_t taken_ = 0;
-  std::size_t offered_ = 0;  // number of data bytes in the records that were passed on
+  std::size_t offered_ = 0;  // number of data bytes in the records passed to the wire
   bool failed_ = false;      // true if the engine did not take the last record
 };
 

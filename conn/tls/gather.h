@@ -15,8 +15,8 @@
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
 // These functions encrypt record by record until all bytes are taken or the wire (connection below
-// TLS) takes no more. They return the number of bytes taken; if none were, what Engine::write()
-// returned.
+// TLS) takes no more. They return the number of bytes taken or, if none were, -1 with errno as
+// Engine::write() sets it.
 
 ssize_t encrypt(Engine& engine, const char* bytes, std::size_t size);
 /// For data of more than one record: gathers records in `room` and passes them to the wire

@@ -152,8 +152,8 @@ std::size_t Handshake::run_ready() {
   return 1;
 }
 
-/// Continues the handshake: takes the result of a step that a thread has run; or else gives the
-/// next step to a thread; or else runs it here.
+/// Continues the handshake: takes the result of the step that was given to a thread. If there is no
+/// such step, gives the next one to a thread or, if that is not possible, runs it here.
 void Handshake::step() {
   Engine::Step result = Engine::Step::kFailed;
   bool lent = false;
@@ -170,7 +170,7 @@ void Handshake::step() {
   });
   if (why) return fail(std::move(why));
   if (!lent && result == Engine::Step::kDone) return client_.handshake_over({});
-  // No event announces input that was read ahead, so the next step is queued here.
+  // No event announces bytes that were read before TLS began, so the next step is queued here.
   if (!lent && session_.below().has_early_input()) proceed();
   client_.go_on();
 }
@@ -211,7 +211,7 @@ void Handshake::recall() noexcept {
   unqueue();
   try {
     (void)take_back();
-  } catch (const std::bad_alloc&) {  // the handshake ends in any case
+  } catch (const std::bad_alloc&) {  // lack of memory does not matter: the handshake ends anyway
   }
 }
 
@@ -266,7 +266,7 @@ std::string Handshake::why_not_resumed() const {
 
 Failure Handshake::timeout_failure() const {
   if (session_.begun()) return {Errc::kTimeout, with_peer() + "not over in time"};
-  Endpoint to = target_;  // is changed below to the endpoint that the user named, without options
+  Endpoint to = target_;  // becomes the endpoint that the user named, without options
   to.scheme = type_.name();
   to.options = {};
   return {Errc::kTimeout, "connect to " + to.to_string() + ": no answer in time"};

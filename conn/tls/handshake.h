@@ -126,7 +126,7 @@ class Handshake final : private ReadyItem, private ThreadStep {
   void evict();
   ae::TimePoint began() const noexcept { return began_; }
   const Keeper& keeper() const noexcept { return keeper_; }
-  /// Forgets the owner, which is then not notified of the result. Called when it is destroyed.
+  /// Forgets the owner, which is being destroyed and must not be notified of the result.
   void forget_owner() noexcept { keeper_.owner = nullptr; }
 
  private:

@@ -118,8 +118,8 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   // iteration's first step.
   ae::TimePoint steps_end_{};
   Head warm_;
-  // Position in the list of recently used connections: a sweep that runs has not yet looked at
-  // those before this entry.
+  // Position of a sweep (search for idle connections) in the list of recently used connections:
+  // those before this entry are still to be looked at.
   Head swept_;
   ae::TimerId sweeper_ = 0;
   std::array<char, Engine::kRecord> scratch_;

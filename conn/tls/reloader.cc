@@ -26,7 +26,7 @@ void Reloader::follow(const std::shared_ptr<const Context>& context) {
     stop();
   } else {
     watch(*context);
-    // The files may have changed after they were read and before they were watched.
+    // The files may have changed after they were read and before the watch began.
     check_soon();
   }
   followed_ = context;
@@ -42,7 +42,7 @@ void Reloader::try_to_follow(const std::shared_ptr<const Context>& context) {
   try {
     follow(context);
   } catch (const std::exception& error) {
-    followed_ = context;  // the check that failed() plans tries to watch them again
+    followed_ = context;  // failed() plans a check, which tries to watch the files again
     return failed("TLS files are not watched: ", error);
   }
   if (watch_) check_at_once(*context);
@@ -109,9 +109,9 @@ void Reloader::check_soon() {
   check_in(ContextSource::kQuiet);
 }
 
-/// Reads the files again if they have changed, but not since the last check, so that a certificate
-/// and its key, or a long file, are read only once they are written completely. If they have
-/// changed since the last check, plans another one.
+/// Reads the files again if they have changed since they were read, but not since the last check:
+/// so a certificate and its key, or a long file, are read only once they are written completely. If
+/// they have changed since the last check, plans another one.
 void Reloader::check() {
   const std::shared_ptr<const Context> context = contexts_.get();
   if (context->settings().reload == Settings::Reload::kNo) return;

@@ -33,10 +33,10 @@ class Reloader {
   /// nothing if they are watched already. Throws Error if the files cannot be watched. If watching
   /// or reading them fails later, tries again after a pause, which grows from a second to a minute.
   void follow(const std::shared_ptr<const Context>& context);
-  /// Like follow(), and reads files again that have changed since `context` read them, unless they
-  /// have changed within ContextSource::kQuiet.
+  /// Does what follow() does. Then reads the files again if they have changed since `context` read
+  /// them, unless the last change is more recent than ContextSource::kQuiet.
   void begin(const std::shared_ptr<const Context>& context);
-  /// Like begin(), but an Error is reported; the handler may stop this object.
+  /// Like begin(), but reports an Error to the handler for refusals, which may stop this object.
   void try_to_follow(const std::shared_ptr<const Context>& context);
   /// Stops watching until follow() is called; must be called before the loop ends.
   void stop() noexcept;

@@ -62,8 +62,8 @@ class Session {
   bool readable() const {
     return engine_->readable() && engine_->output().unsent() < Engine::kMostUnsent;
   }
-  /// To be called only if readable() returned true. Returns whether that is certain; to find out,
-  /// reads the connection below TLS if necessary, which may have data that no event announces.
+  /// To be called only if readable() returned true, which may be a guess. Returns whether it is
+  /// right; to find out, reads the connection below TLS if necessary.
   bool ready_to_read();
   bool writable() const { return all_sent() && !engine_->write_needs_read(); }
   /// Whether nothing is left to do but to wait for input, for which events are requested.

@@ -12,8 +12,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// The words that these options can be set to, in the order in which the documentation lists them
-// after the default.
+// The words that an option can be set to, a table for each such option, in the order in which the
+// documentation lists them after the default.
 constexpr std::array kCrlCheck{OptionWord{"leaf", Settings::CrlCheck::kLeaf},
                                OptionWord{"chain", Settings::CrlCheck::kChain}};
 constexpr std::array kReload{OptionWord{"no", Settings::Reload::kNo},
@@ -230,8 +230,8 @@ Settings parse_settings(const Options& given) {
   s.prefer_server_ciphers = options.flag("prefer-server-ciphers");
   s.auth_clients = options.pick("auth-clients", kClientAuth);
   s.verify = options.pick("verify", kVerify);
-  // Reads server-name only to accept it: it belongs to a connection, not to a context, and
-  // TlsType::peer_name() evaluates it.
+  // Accepts the option server-name but ignores its value, which belongs to a connection and not to
+  // a context: TlsType::peer_name() reads it.
   (void)options.text("server-name");
   s.alpn = parse_alpn(options);
   s.resumption = options.pick("resumption", kResumption);

@@ -56,7 +56,7 @@ struct Settings {
   bool ktls = false;
   ae::Duration handshake_timeout = std::chrono::seconds(10);
   unsigned max_handshakes = 512;
-  unsigned handshake_threads = 0;  ///< threads of each loop that run steps of handshakes
+  unsigned handshake_threads = 0;  ///< number of threads per loop that run steps of handshakes
   // Options that also apply to the layer below TLS.
   /// Time limit for connecting both layers, TLS and the one below.
   ae::Duration connect_timeout = defaults::kConnectTimeout;

@@ -151,7 +151,7 @@ class StepPool : public std::enable_shared_from_this<StepPool> {
   }
 
   const ae::Poster poster_;
-  // Not an ae::Mutex: a child of fork() does not use the object of its parent.
+  // Unlike an ae::Mutex, it is not locked by fork(): a child does not use its parent's object.
   std::mutex mutex_;
   std::condition_variable changed_, returned_;
   List waiting_, over_;

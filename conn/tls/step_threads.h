@@ -36,7 +36,7 @@ class ThreadStep {
   friend class StepPool;
   friend class StepThreads;
   enum class Progress { kIdle, kWaiting, kRunning, kOver };
-  virtual void run_step() noexcept = 0;   ///< called on one of the threads
+  virtual void run_step() noexcept = 0;   ///< runs the step; called on a thread of StepThreads
   virtual void step_over() noexcept = 0;  ///< called on the loop's thread, after run_step()
 
   Progress progress_ = Progress::kIdle;

@@ -24,8 +24,8 @@ class TicketKeys {
   explicit TicketKeys(ae::Duration rotation);
 
   /// Choose the key that encrypts a new ticket, or that decrypts a client's ticket, and set up
-  /// `cipher` and `mac` with it. Called by the callback of SSL_CTX_set_tlsext_ticket_key_evp_cb(3);
-  /// they return what that must return.
+  /// `cipher` and `mac` with it. Called by the callback of SSL_CTX_set_tlsext_ticket_key_evp_cb(3),
+  /// with results of the same meaning.
   int seal(unsigned char* name, unsigned char* iv, EVP_CIPHER_CTX* cipher, EVP_MAC_CTX* mac);
   int open(const unsigned char* name, const unsigned char* iv, EVP_CIPHER_CTX* cipher,
            EVP_MAC_CTX* mac);

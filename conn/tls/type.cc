@@ -70,7 +70,7 @@ void TlsType::configure(const Options& options) {
     if (carries_path(probe.scheme)) {
       probe.path = "/";
     } else {
-      probe.hosts.push_back({"1", false});  // a host that vsock accepts, too
+      probe.hosts.push_back({"1", false});  // a valid host for every transport (vsock: a CID)
       probe.port = 1;
     }
     probe.options = below;

@@ -59,8 +59,8 @@ class AECONN_API TlsType final : public Transport {
   /// handshake on each accepted connection. `options` may contain options of both layers.
   ListenerPtr adopt_listener(ae::EventLoop& loop, int fd, AcceptHandler accepted,
                              const Options& options = {}) const override;
-  /// Returns a port listener of the layer below: it accepts connections without TLS. The acceptor
-  /// of each loop (open_acceptor()) then runs the handshakes.
+  /// Returns a listener of the layer below, which accepts connections without TLS for several
+  /// loops. The acceptor of each loop (open_acceptor()) then runs the handshakes.
   PortListenerPtr open_port(ae::EventLoop& loop, const Endpoint& endpoint,
                             PendingHandler arrived) const override;
   PortListenerPtr adopt_port(ae::EventLoop& loop, int fd, PendingHandler arrived,
