@@ -34,7 +34,7 @@ std::uint32_t own_receives_wanted(const DeviceContext& context, const Settings& 
   if (device.iwarp())
     wanted = std::max(wanted, peer.is_aeconn() ? flow::kFewReceives : flow::kPlainReceives);
   const std::uint32_t room =
-      device.max_cq() - std::min({settings.send_queue, device.max_send_queue(), device.max_cq()});
+      device.max_cq() - std::min(send_queue_of(settings, device), device.max_cq());
   return std::max(1u, std::min({wanted, device.max_send_queue(), room}));
 }
 
@@ -91,7 +91,7 @@ void Link::set_up(bool may_bind) {
                              fmt::format("{}: connections that ended wait for its port to come "
                                          "up again, and there is no room for more",
                                          device.name())});
-  const std::uint32_t sends = std::min(settings_->send_queue, device.max_send_queue());
+  const std::uint32_t sends = send_queue_of(*settings_, device);
   const std::uint32_t wanted = own_receives_wanted(*context_, *settings_, stream.peer());
   domain_ = context_->domain(*settings_, wanted, may_bind);
   const std::uint32_t receives = domain_->srq() != nullptr ? 0 : wanted;

@@ -16,6 +16,11 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
+/// Returns the number of work requests that the send queue of a connection on `device` can hold.
+inline std::uint32_t send_queue_of(const Settings& settings, const Device& device) noexcept {
+  return device.send_queue_for(settings.send_queue, flow::kLeastSendQueue);
+}
+
 /// Properties of an RDMA device that determine how many resources a connection needs.
 struct DeviceTraits {
   /// True: several receive windows share a memory region, and each has its own key (a memory

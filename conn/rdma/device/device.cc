@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cerrno>
 
 #include "conn/rdma/device/completion_queue.h"
@@ -56,7 +57,8 @@ void Device::try_queue_pair(std::uint32_t inline_data) {
   ibv_qp_init_attr attributes{};
   attributes.send_cq = attributes.recv_cq = queue.get();
   attributes.qp_type = IBV_QPT_RC;
-  attributes.cap.max_send_wr = attributes.cap.max_recv_wr = 4;
+  constexpr std::uint32_t kAsked = 4;
+  attributes.cap.max_send_wr = attributes.cap.max_recv_wr = kAsked;
   attributes.cap.max_send_sge = max_pieces_;
   attributes.cap.max_recv_sge = 1;
   attributes.cap.max_inline_data = inline_data;
@@ -71,6 +73,7 @@ void Device::try_queue_pair(std::uint32_t inline_data) {
                             "use tcp:// or tls:// there",
                             name_)});
   }
+  keeps_a_place_free_ = attributes.cap.max_send_wr == 2 * kAsked - 1;
   try_immediate(qp.get());
   if ((attributes_.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B) != 0 && alloc_mw(pd.get()))
     binding_ = Binding::kUnsure;
@@ -126,6 +129,11 @@ Qp Device::create_qp(ibv_pd* pd, ibv_qp_init_attr& attributes) {
 
 std::uint32_t Device::max_send_queue() const noexcept {
   return static_cast<std::uint32_t>(std::max(attributes_.max_qp_wr, 1));
+}
+
+std::uint32_t Device::send_queue_for(std::uint32_t wanted, std::uint32_t least) const noexcept {
+  const std::uint32_t sends = std::min(wanted, max_send_queue());
+  return keeps_a_place_free_ && std::has_single_bit(sends) && sends > least ? sends - 1 : sends;
 }
 
 std::uint32_t Device::max_cq() const noexcept {

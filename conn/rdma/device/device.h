@@ -67,6 +67,10 @@ class Device {
   /// VerbsError.
   Qp create_qp(ibv_pd* pd, ibv_qp_init_attr& attributes);
   std::uint32_t max_send_queue() const noexcept;
+  /// Returns the number of work requests to create a send queue for, if `wanted` are wished for: at
+  /// most max_send_queue(). One fewer, but not less than `least`, if the device would double the
+  /// queue otherwise: a queue of soft-RoCE and bnxt_re has 2^n places, of which one stays free.
+  std::uint32_t send_queue_for(std::uint32_t wanted, std::uint32_t least) const noexcept;
   /// Returns the largest number of pieces of memory (scatter/gather entries) that one send request
   /// may have, at most kMostPieces.
   std::uint32_t max_pieces() const noexcept { return max_pieces_; }
@@ -136,6 +140,7 @@ class Device {
   DeviceHandle handle_;
   ibv_device_attr attributes_{};
   bool iwarp_ = false, rxe_ = false, irdma_ = false, srq_refused_ = false;
+  bool keeps_a_place_free_ = false;  // a queue pair for 2^n requests gets 2^(n+1) places
   Binding binding_ = Binding::kNo;
   std::uint32_t max_inline_ = 1024, max_pieces_ = 1;
   std::uint64_t down_ports_ = 0;       // bit n is set while port n (modulo 64) is down

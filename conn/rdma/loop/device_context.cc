@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "conn/rdma/config/limits.h"
 #include "conn/rdma/device/port_counters.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace rdma {
@@ -38,8 +39,7 @@ bool DeviceContext::prepare_one(const Settings& settings) {
   if (lost()) return false;
   Domain* domain = domains_.for_prepared(settings);
   if (domain == nullptr) return false;
-  const QueuePairShape shape{domain, std::min(settings.send_queue, device_.max_send_queue()),
-                             settings.inline_data};
+  const QueuePairShape shape{domain, send_queue_of(settings, device_), settings.inline_data};
   const std::size_t ready = prepared_.count(shape);
   if (ready >= settings.prepared) return false;
   // A quarter of the memory limit is reserved for connections; queue pairs created in advance must

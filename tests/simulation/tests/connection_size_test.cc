@@ -3,6 +3,7 @@
 // windows and the ring of its send queue.
 
 #include <array>
+#include <bit>
 #include <string>
 #include <vector>
 
@@ -87,4 +88,22 @@ TEST_CASE("simulation: the objects of an idle connection take at most 2.5 KiB",
   // another connection.
   CHECK(counted.after_use <=
         kMost + conn::rdma::ReceiveWindowQueue::kSlots * sizeof(conn::rdma::ReceiveWindow));
+}
+
+TEST_CASE("simulation: a send queue has no more places than option send-queue",
+          "[simulation][memory]") {
+  const std::uint32_t asked = GENERATE(12u, 16u, 32u, 33u);
+  const Profile& profile = chosen_profile();
+  const std::string option = "send-queue=" + std::to_string(asked);
+  Room room({}, "?" + option);
+  const auto client = room.connected(option);
+  std::size_t seen = 0;
+  for (const auto& [number, qp] : room.world.queue_pairs) {
+    CAPTURE(profile.name, asked, qp->cap.max_send_wr);
+    // A device that has 2^n places rounds other numbers up, and may keep one place free.
+    CHECK(qp->cap.max_send_wr <= std::bit_ceil(asked));
+    CHECK(qp->cap.max_send_wr + 1 >= asked);
+    ++seen;
+  }
+  CHECK(seen >= 2);
 }

@@ -168,7 +168,7 @@ TEST_CASE("simulation: requests in place allocate nothing once they have begun",
       while (got < 32 * kKibi + 8) (void)place.loop.process_events(ae::kFullIteration);
     }
   };
-  requests(200);
+  requests(2000);
   const std::uint64_t before = allocations();
   requests(200);
   CHECK(allocations() == before);
