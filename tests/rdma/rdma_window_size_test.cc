@@ -278,6 +278,43 @@ TEST_CASE("rdma stream: after quiet one burst brings the last useful length back
   CHECK(bench.offer().length == 256);
 }
 
+TEST_CASE("rdma stream: bursts that need no long window begin with shorter and shorter ones",
+          "[rdma][stream]") {
+  StreamConfig config = config_of(Role::kServer, 8);
+  config.max_window = 256;
+  Bench bench(config);
+  bench.stream.on_hello({kOurs, 0});
+  std::uint32_t length = bench.offer().length;
+  // Fills `windows` windows at once, and then stays quiet until the last one is replaced by a short
+  // one. Returns the length of the second window.
+  const auto burst = [&](int windows) {
+    std::uint32_t second = 0;
+    for (int i = 0; i < windows; ++i) {
+      bench.now += 1ms;
+      bench.data(std::string(length, 'x'));
+      length = bench.offer().length;
+      if (i == 0) second = length;
+      bench.settle();
+      bench.read();
+    }
+    for (int i = 0; i < 3; ++i) {  // each of several checks must not count as a burst of its own
+      bench.now += 10s;
+      bench.tick();
+      bench.settle();
+    }
+    length = bench.offer().length;
+    REQUIRE(length == 8);
+    bench.control(mark());
+    bench.settle();
+    return second;
+  };
+  CHECK(burst(7) == 16);
+  for (int i = 0; i < 3; ++i) CHECK(burst(2) == 256);  // as long as the burst before needed
+  std::vector<std::uint32_t> all;
+  for (int i = 0; i < 6; ++i) all.push_back(burst(1));
+  CHECK(all == std::vector<std::uint32_t>{256, 128, 64, 32, 16, 16});
+}
+
 TEST_CASE("rdma stream: a peer that marks nothing keeps its long window until it is full",
           "[rdma][stream]") {
   Bench bench(growing(Role::kServer));

@@ -86,7 +86,12 @@ bool WindowSize::on_peer_waited(std::uint32_t length, ae::TimePoint announced_at
 
 bool WindowSize::tick(ae::TimePoint now) noexcept {
   if (now - last_full_at_ < flow::kWindowsQuiet) return false;
-  if (peer_.may_change) desired_ = config_.window;
+  if (peer_.may_change && desired_ != config_.window) {
+    // This burst of data filled no window as long as useful_, so the next burst begins to grow from
+    // a shorter one.
+    if (last_length_ < useful_) useful_ /= 2;
+    desired_ = config_.window;
+  }
   // In the next burst of data the number of windows grows from 1 to one less than in this burst,
   // because that may suffice.
   if (wanted_ > 1) wanted_next_ = std::max(std::exchange(wanted_, 1u) - 1, 2u);

@@ -82,8 +82,8 @@ class WindowSize {
   Config config_;
   Peer peer_;
   std::uint32_t desired_;  // length in bytes that the next receive window should have
-  // Length in bytes of the longest window so far that proved too short; a later burst of data grows
-  // to it at once.
+  // Length in bytes of the longest window that proved too short, halved after each burst of data
+  // that fills no such window; a later burst grows to it at once.
   std::uint32_t useful_ = 0;
   // For the window that became full last: its length in bytes, and the number of its bytes that
   // came after the first write.
