@@ -372,8 +372,14 @@ bool RdmaCarrier::drain(ae::TimePoint until) noexcept {
   const auto asks = [this] {
     return closing() && recovery_ != nullptr && recovery_->can_ask_to_forget();
   };
-  const auto has_left = [this, asks, until] {
-    if (posting_.has_undelivered()) return false;
+  // While there is no network path, bytes that are left wait for the next one. (Not on the
+  // accepting side: the peer's request for a path would not reach a loop that ends.)
+  const auto needs_path = [this] {
+    return lost() && link_.role() == Role::kClient &&
+           (!session()->unsent().empty() || link_.sender.queue().held() != 0);
+  };
+  const auto has_left = [this, asks, needs_path, until] {
+    if (posting_.has_undelivered() || needs_path()) return false;
     if (asks()) return link_.stage.ended();
     if (link_.context() == nullptr) return true;
     const bool iwarp = link_.path.iwarp();
@@ -391,7 +397,7 @@ bool RdmaCarrier::drain(ae::TimePoint until) noexcept {
     posting_.prove_delivery();
     post_due();
   }
-  if (asks()) recovery_->ask_without_loop();
+  if (asks() || needs_path()) recovery_->ask_without_loop();
   if (!has_left() && until > clock_now()) {
     try {
       link_.state().pump(has_left, until);

@@ -327,6 +327,62 @@ TEST_CASE("resume: a blocking flush waits for the new path, and fails if there i
   }
 }
 
+TEST_CASE("resume: a loop that ends waits for a new path for the bytes that are left",
+          "[simulation][resume]") {
+  if (chosen_profile().iwarp) return;
+  const bool back = GENERATE(true, false);    // the path comes back
+  const bool writes = GENERATE(true, false);  // while there is no path
+  CAPTURE(back, writes);
+  const std::string options = kResume + "&linger=8s&end-linger=8s";
+  Pair pair(chosen_profile(), {}, options, options);
+  Room& room = pair.room;
+  auto other = testing::make_loop();
+  room.run_for(100ms);
+  room.world.set_path(*room.near, *room.far, false);
+  RUN_UNTIL(room.loop, pair.counted("paths_lost") == 2);
+  REQUIRE(pair.client->rebind(*other));
+  testing::turns(*other, 3);
+  if (writes) REQUIRE(pair.client->write("bytes", 5) == 5);
+  if (back) room.world.after(1s, [&] { room.world.set_path(*room.near, *room.far, true); });
+  // The server's loop runs meanwhile.
+  bool over = false;
+  const std::function<void()> serve = [&] {
+    if (over) return;
+    (void)room.loop.process_events(ae::kAllEvents | ae::kDontWait);
+    room.world.after(1ms, serve);
+  };
+  room.world.after(1ms, serve);
+  const Nanoseconds begin = room.world.now();
+  other.reset();
+  over = true;
+  const Nanoseconds took = room.world.now() - begin;
+  room.run_for(2ms);  // the last call of serve()
+  if (!writes) CHECK(took < 100ms);
+  if (writes && back) {
+    CHECK(took < 4s);
+    CHECK(testing::receive(room.loop, *pair.server, 5) == "bytes");
+  }
+  if (writes && !back) {
+    CHECK(took >= 8s);
+    CHECK(took < 8100ms);
+  }
+}
+
+TEST_CASE("resume: a loop that ends waits for no path for its accepted connections",
+          "[simulation][resume]") {
+  if (chosen_profile().iwarp) return;
+  Pair pair;
+  auto other = testing::make_loop();
+  pair.room.world.set_path(*pair.room.near, *pair.room.far, false);
+  RUN_UNTIL(pair.room.loop, pair.counted("paths_lost") == 2);
+  REQUIRE(pair.server->rebind(*other));
+  testing::turns(*other, 3);
+  REQUIRE(pair.server->write("bytes", 5) == 5);
+  const Nanoseconds begin = pair.room.world.now();
+  other.reset();  // no request for a new path can reach a loop that ends
+  CHECK(pair.room.world.now() - begin < 50ms);
+}
+
 TEST_CASE("resume: nothing is disconnected where soft-RoCE has lost its route",
           "[simulation][resume]") {
   Pair pair(profile_named("rxe"));
