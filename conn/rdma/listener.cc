@@ -25,6 +25,19 @@ namespace {
 
 constexpr ae::Duration kRetry = std::chrono::milliseconds(500);
 
+// Returns true if `why` does not only mean that no device here has the address; the port may be in
+// use, for example.
+bool is_of_device(const Failure& why) noexcept {
+  return why.code.category() == std::generic_category() && !is_no_device(why.code.value()) &&
+         why.code != std::errc::address_family_not_supported;
+}
+
+// Records in `why` that another address failed with `next`. The first failure of an address that a
+// device has is kept, because the caller can act on it, for example by choosing another port.
+void add_failure(Failure& why, Failure next) {
+  if (!is_of_device(why)) why = std::move(next);
+}
+
 }  // namespace
 
 // --- one listening address -----------------------------------------------------------------------
@@ -156,14 +169,15 @@ void ListenerCore::listen(const Endpoint& endpoint) {
         break;
       } catch (const VerbsError& error) {
         const int err = error.failure().code.value();
-        why = error.failure();
-        if (err == EADDRNOTAVAIL && settings_.device.empty()) why.text += "; " + devices_text();
-        if (err == ENODEV) why.text = no_device_has(host.name);
+        Failure its = error.failure();
+        if (err == EADDRNOTAVAIL && settings_.device.empty()) its.text += "; " + devices_text();
+        if (err == ENODEV) its.text = no_device_has(host.name);
+        add_failure(why, std::move(its));
       }
     }
     if (opened) continue;
     if (!host.optional) throw refused(why);
-    why_none = std::move(why);
+    add_failure(why_none, std::move(why));
   }
   if (ports_.empty()) throw refused(why_none);
   if (const std::string why = why_none_can_be_served(*state_, settings_); !why.empty())

@@ -133,6 +133,30 @@ TEST_CASE("simulation: what an rdma URL cannot say is a sentence", "[simulation]
   CHECK(listens("rdma://10.77.0.1,-10.88.0.1:0")->endpoints().size() == 1);
 }
 
+TEST_CASE("simulation: a port that is in use is reported, whatever is wrong with other addresses",
+          "[simulation]") {
+  Room room;
+  const std::string port = ":" + std::to_string(room.address.port);
+  const auto code = [&](const std::string& hosts) {
+    try {
+      (void)room.type.listen(room.loop, conn::Endpoint::parse("rdma://" + hosts + port), {});
+    } catch (const conn::Error& error) {
+      INFO(error.what());
+      const bool taken = error.code() == std::errc::address_in_use;
+      CHECK((std::string(error.what()).find("bind to 10.77.0.1" + port) != std::string::npos) ==
+            taken);
+      return error.code();
+    }
+    return std::error_code();
+  };
+  CHECK(code("10.77.0.1") == std::errc::address_in_use);
+  CHECK(code("-10.77.0.1,-10.88.0.1") == std::errc::address_in_use);
+  CHECK(code("-10.88.0.1,-10.77.0.1,-[::1]") == std::errc::address_in_use);
+  CHECK(code("-10.88.0.1,-[::1]") == std::errc::address_family_not_supported);
+  // An address that is not optional must be there.
+  CHECK(code("-10.77.0.1,10.88.0.1") == std::errc::no_such_device);
+}
+
 TEST_CASE("simulation: what a device cannot do fails that connect, and says so", "[simulation]") {
   Config config;
   config.memory_windows = false;
