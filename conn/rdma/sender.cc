@@ -75,7 +75,6 @@ Sender::Posted Sender::post(ibv_qp* qp, WindowMemory& windows, bool keys_alone, 
   post_again_ = result.error == ENOMEM;
   posted.requests = result.posted;
   posted.inlined = chain.inlined(result.posted);
-  posted.bytes = plan.bytes;
   const bool key_refused =
       result.error != 0 && result.error != ENOMEM && result.known && result.posted < plan.keys_end;
   if (result.error != 0 && (result.error != ENOMEM || !result.known) && !key_refused) {
@@ -87,6 +86,7 @@ Sender::Posted Sender::post(ibv_qp* qp, WindowMemory& windows, bool keys_alone, 
   // The last write of a batch carries the immediate value. If it was not posted, the peer does not
   // learn of the bytes, so all bytes of the batch count as not sent.
   if (result.posted < plan.data_end) plan.bytes = 0;
+  posted.bytes = plan.bytes;
   posted.control =
       std::min(result.posted, plan.control_end) - std::min(result.posted, plan.keys_end);
   commit(plan, result.posted);

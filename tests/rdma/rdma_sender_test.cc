@@ -114,6 +114,7 @@ TEST_CASE("rdma sender: what a device did not take is posted by the next chain",
   CHECK(posted.how == How::kDone);
   CHECK(posted.requests == takes);
   CHECK(posted.control == takes);
+  CHECK(posted.bytes == 0);  // the request with the bytes was not taken
   CHECK(bed.sender.was_refused());
   CHECK(bed.sender.requests().count() == takes);
   CHECK(bed.bench.stream.outbound().proof().sent() == sent + takes);
@@ -123,7 +124,9 @@ TEST_CASE("rdma sender: what a device did not take is posted by the next chain",
   bed.bench.stream.check();
 
   bed.driver.takes = 1000;
-  CHECK(bed.post().how == How::kDone);
+  const Sender::Posted rest = bed.post();
+  CHECK(rest.how == How::kDone);
+  CHECK(rest.bytes == 2000);
   CHECK_FALSE(bed.sender.was_refused());
   CHECK(bed.driver.controls == all);
   CHECK(bed.driver.opcodes.size() == all.size() + 1);
@@ -142,6 +145,7 @@ TEST_CASE("rdma sender: a post that fails commits nothing", "[rdma][sender]") {
   const std::uint64_t sent = bed.bench.stream.outbound().proof().sent();
   const Sender::Posted posted = bed.post();
   CHECK(posted.how == How::kFailed);
+  CHECK(posted.bytes == 0);
   CHECK(posted.error == bed.driver.answer);
   CHECK_FALSE(posted.maybe_key);
   CHECK(bed.sender.requests().count() == 0);
