@@ -41,7 +41,8 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 class SetupUser {
  public:
   /// Called when the peer has accepted the connection and the queue pair is ready to send and
-  /// receive.
+  /// receive. May throw only while the phase is still kConnecting: the exception then counts as a
+  /// failure of the address, and the next one is tried.
   virtual void on_set_up() = 0;
   /// Called when no address is left to try, or memory ran out. The implementation must end the
   /// connection.
