@@ -73,7 +73,8 @@ void Device::try_queue_pair(std::uint32_t inline_data) {
                             "use tcp:// or tls:// there",
                             name_)});
   }
-  keeps_a_place_free_ = attributes.cap.max_send_wr == 2 * kAsked - 1;
+  // soft-RoCE does not report the places that it has.
+  keeps_a_place_free_ = rxe_ || attributes.cap.max_send_wr == 2 * kAsked - 1;
   try_immediate(qp.get());
   if ((attributes_.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B) != 0 && alloc_mw(pd.get()))
     binding_ = Binding::kUnsure;
