@@ -40,7 +40,7 @@ std::vector<Endpoint> AcceptorBase::endpoints() const {
   if (port_) all = port_->endpoints();
   for (Endpoint& endpoint : all) {
     endpoint.scheme = type_.name();
-    endpoint.options = {};  // cleared: the port has only a part of the listener's options
+    endpoint.options = {};  // cleared, since the port listener has only some of the options
   }
   return all;
 }
@@ -69,7 +69,7 @@ void AcceptorBase::hold_back() {
 void AcceptorBase::resume() {
   paused_ = held_ = false;
   if (stopped_) return;
-  go_on();  // called first, because it cannot throw, unlike set_listening()
+  go_on();  // called before set_listening(), which may throw
   set_listening(true);
 }
 

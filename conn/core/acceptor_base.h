@@ -103,7 +103,7 @@ class AECONN_API AcceptorBase : public ae::Deferred,
   Listener* port() const noexcept { return port_.get(); }
 
  private:
-  struct Then {  // queues what still waits at the end of a scope, even if a handler throws
+  struct Then {  // calls go_on() at the end of a scope, even if a handler throws
     AcceptorBase& acceptor;
     ~Then() { acceptor.go_on(); }
   };
@@ -115,7 +115,7 @@ class AECONN_API AcceptorBase : public ae::Deferred,
 
   const ConnectionType& type_;
   ae::EventLoop& loop_;
-  LoopCounters& counters_;  // looked up once, since the look-up may allocate memory
+  LoopCounters& counters_;  // stored, since looking up a loop's counters may allocate memory
   ReadyList& ready_;
   const unsigned batch_;
   std::optional<Quota> quota_;

@@ -19,8 +19,8 @@ class AECONN_API ArrivalSource {
   /// Says what accept_arrived() has left to accept.
   enum class Left : std::uint8_t {
     kNothing,  ///< all connections that have arrived are accepted, or the listener is paused
-    kWaits,    ///< more have arrived, but something must happen first: a queue must get room
-    kMore,     ///< more have arrived, which the next iteration can accept
+    kWaits,    ///< more connections have arrived, but must wait, for example for room in a queue
+    kMore,     ///< more connections have arrived, which the next iteration can accept
   };
   /// Called when a server that stops begins to accept what has arrived. May set a limit on the
   /// number of connections that accept_arrived() accepts in all; the default sets none.

@@ -31,8 +31,8 @@ std::size_t CloseWatch::run_ready() {
     connection.queue_close();
     return 0;
   }
-  // The CloseWatch is kept until the handler has returned, so that the handler can set another
-  // close handler without allocating memory.
+  // This object is kept until the handler has returned, so that the handler can set another close
+  // handler without allocating memory.
   const Connection::Handler due = std::exchange(handler, nullptr);
   // The handler is already executing, and this is a nested iteration of the loop that it runs.
   if (!due) return 0;

@@ -39,8 +39,8 @@ void ConnectionBase::take_over(CarrierHost& other) noexcept {
   place_ = std::move(from.place_);
   peer_gone_ = from.peer_gone_;
   leave_counters();
-  // The type of the new Carrier has counted `from` as open. That count now stands for this
-  // connection.
+  // `from` is counted as an open connection of the new Carrier's type. From now on this connection
+  // has that place in the count.
   counters_ = std::exchange(from.counters_, nullptr);
   carrier_changed();
   from.carrier_changed();
@@ -120,8 +120,8 @@ ssize_t ConnectionBase::read_nothing(ssize_t n) noexcept {
   return n;
 }
 
-/// The part of finish_write() for a write that did not accept all bytes: counts that, or records
-/// that the failure was reported. Returns `n`.
+/// The part of finish_write() for a write that did not accept all bytes: counts the short write, or
+/// records that the failure was reported. Returns `n`.
 ssize_t ConnectionBase::wrote_less(ssize_t n) noexcept {
   if (n > 0) {
     count_written(static_cast<std::size_t>(n));

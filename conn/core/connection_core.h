@@ -45,7 +45,7 @@ struct DropIdleWatch {
 class ConnectionSet;
 class InPlace;
 
-/// The implementation of a Connection of a program. To be used on the thread of its loop.
+/// Implements Connection, the class that programs use. To be used on the thread of its loop.
 class AECONN_API ConnectionCore final : public Connection, public ConnectionBase, public SetEntry {
  public:
   /// Creates a connection in state kNone and adds it to the loop's ConnectionSet. Throws
@@ -160,7 +160,7 @@ class AECONN_API ConnectionCore final : public Connection, public ConnectionBase
   }
 
   bool moves() const noexcept { return rare_ != nullptr && rare_->moving != nullptr; }
-  Rare& rare();  ///< returns *rare_, and creates it if there is none; throws std::bad_alloc
+  Rare& rare();  ///< the rarely needed members, created at the first call; throws std::bad_alloc
 
   void give_up() noexcept;
   void leave_to_parent() noexcept;

@@ -153,7 +153,7 @@ ArrivalSource::Left ConnectionSet::accept_arrived() {
     }
     each->round_ = round_;
     left = std::max(left, each->accept_arrived());
-    each = sources_;  // from the start: handlers may have removed any source
+    each = sources_;  // begins again, because handlers may have removed sources from the list
   }
   return left;
 }
@@ -167,8 +167,8 @@ void ConnectionSet::loop_ends() noexcept {
 }
 
 void ConnectionSet::after_fork() noexcept {
-  // No connection is destroyed during this loop: released connections wait in the event loop's list
-  // of deferred objects.
+  // No connection is destroyed while the lists are read: released connections wait in the event
+  // loop's list of deferred objects.
   for (const auto& [type, kind] : kinds_) {
     for (ConnectionCore* each = first_of(kind.head); each != nullptr; each = next_of(*each)) {
       if (!each->inherited() || each->ending_ == ConnectionCore::Ending::kReleased) continue;
@@ -191,8 +191,8 @@ void ConnectionSet::after_fork() noexcept {
 
 void ConnectionSet::cut_served(const Failure& why, std::size_t& connections,
                                std::uint64_t& bytes) noexcept {
-  // No connection is destroyed during this loop: no handler runs, and released connections wait in
-  // the event loop's list of deferred objects.
+  // No connection is destroyed while the lists are read: no handler runs, and released connections
+  // wait in the event loop's list of deferred objects.
   for (const auto& [type, kind] : kinds_) {
     for (ConnectionCore* each = first_of(kind.head); each != nullptr; each = next_of(*each)) {
       if (!each->served_ || each->inherited() || each->ending_ == ConnectionCore::Ending::kReleased)
@@ -239,9 +239,9 @@ bool ConnectionSet::drain(ConnectionCore& connection, ae::TimePoint began,
 
 void ConnectionSet::drain() noexcept {
   if (std::exchange(drained_, true)) return;
-  // No connection is destroyed during this loop: no handler runs, and released connections wait in
-  // the event loop's list of deferred objects. Data that a closed layer (TLS) has handed to the
-  // connection below it is found there in the next round.
+  // No connection is destroyed while the lists are read: no handler runs, and released connections
+  // wait in the event loop's list of deferred objects. If a closed layer such as TLS passes data to
+  // the connection below it, the next round sends them.
   const ae::TimePoint began = Clock::now();
   const auto for_each = [this](const auto& call) {
     for (const auto& [type, kind] : kinds_)

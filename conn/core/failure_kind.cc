@@ -42,7 +42,7 @@ SkipReason kind_of(const std::error_code& code) noexcept {
       return SkipReason::kUnreachable;
     case ECONNREFUSED:
       return SkipReason::kRefused;
-    case ENOENT:  // as an errno value, it means that a Unix socket's file does not exist
+    case ENOENT:  // as an errno value, ENOENT says that a Unix socket's file does not exist
       return own ? SkipReason::kRefused : SkipReason::kOther;
     case ETIMEDOUT:
       return SkipReason::kTimedOut;

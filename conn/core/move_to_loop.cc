@@ -66,7 +66,7 @@ bool ConnectionCore::move(ae::EventLoop* to) {
         if (moving->connection != nullptr) moving->connection->arrive(*to);
       });
     }
-    if (!carrier_->leave(to)) return false;  // the posted function then finds no connection to move
+    if (!carrier_->leave(to)) return false;  // on failure the posted function moves nothing
     leave_set();
     if (in_place_ != nullptr) in_place_->leave_loop();
     loop_ = to;
@@ -80,16 +80,16 @@ bool ConnectionCore::move(ae::EventLoop* to) {
 }
 
 void ConnectionCore::arrive(ae::EventLoop& loop) noexcept {
-  // A posted function that has not run yet must do nothing.
+  // The function that move() posted may still run: it then finds no connection to move.
   rare_->moving->connection = nullptr;
-  // If a posted function has called arrive(), it owns another reference to the Moving object, which
-  // therefore still exists when arrive() returns. join() does not use the object.
+  // A posted function uses the Moving object after arrive() has returned, and so owns a reference
+  // of its own. join(), the other caller of arrive(), does not use the object.
   rare_->moving.reset();
   enter_loop(loop);
   try {
     set_ = &ConnectionSet::of(loop);
-    // Counts the connection as served before the next calls, which may throw, because abandon(),
-    // which the catch block below calls, decreases that count again.
+    // The connection is counted as served first: if one of the next calls throws, the catch block
+    // below calls abandon(), which decreases that count.
     if (served_) set_->enter_served();
     if (in_place_ != nullptr) in_place_->arrive(set_->in_place(loop));
     if (close_watch_ || (rare_ && rare_->path)) (void)set_->ready(loop);

@@ -27,8 +27,8 @@ class Deadline {
     at_ = timeout > ae::TimePoint::max() - now ? ae::TimePoint::max() : now + timeout;
   }
   ae::TimePoint at() const noexcept { return at_; }
-  /// Returns true if the operation may wait once more. A wait that starts at or after the deadline
-  /// is the last, and only polls, for transports that detect input by polling.
+  /// Returns true if the operation may wait once more. After the deadline it may wait one last
+  /// time, which only polls: some transports detect input only by polling.
   bool wait_again() noexcept {
     if (last_) return false;
     last_ = Clock::now() >= at_;
@@ -121,8 +121,8 @@ ssize_t Connection::sync_write(const void* buffer, std::size_t size, ae::Duratio
   }
   const bool open = c.state_ == State::kConnected || c.state_ == State::kClosed;
   if (open && flushed) flushed = c.carrier_->flush(deadline.at());
-  // If sync_write() is called without bytes, a flush is all that it is asked for, so it fails if
-  // the flush does not complete.
+  // A call of sync_write() without bytes only requests a flush, so the call fails if the flush does
+  // not complete.
   if (buffer == nullptr && (c.state_ == State::kError || !flushed)) {
     // The failure may be one that read() reports only after the bytes that have arrived.
     const Failure& why = c.state_ == State::kError ? c.failure_ : c.carrier_->why_ended();

@@ -22,7 +22,7 @@ InPlace* ConnectionCore::borrow() noexcept {
     }
   }
   if (in_place_ != nullptr && set_ != nullptr) return in_place_;
-  errno = ENOMEM;  // there is no memory, or the connection has no loop from which to borrow
+  errno = ENOMEM;  // there is no memory, or no loop whose pool could lend an InPlace object
   return nullptr;
 }
 

@@ -37,7 +37,7 @@ void ConnectionCore::path_changed() noexcept {
   if (ReadyList* const due = set_->ready(); due != nullptr) due->push(*rare_->path);
 }
 
-/// Runs the path handler. Returns 1; or 0 if it may not run now.
+/// Runs the program's handler for a changed network path. Returns 1; or 0 if it may not run now.
 std::size_t PathWatch::run_ready() {
   ConnectionCore& connection = connection_;
   // The connect handler must run first. That may take long (during a TLS handshake), so the path

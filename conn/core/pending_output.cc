@@ -129,15 +129,15 @@ void PendingOutput::given_back(std::size_t count, std::error_code error) noexcep
     done(at(i), error);
     --count;
   }
-  // The rest of `count` belongs to an output segment that the Carrier is taking in the present call
-  // of Carrier::send(), for which lent() was not called yet.
+  // What remains of `count` is segments that the Carrier returned inside Carrier::send(), before
+  // lent() was called for them.
   given_back_early_ = count;
 }
 
 void PendingOutput::drop(std::error_code error) noexcept {
   for (; next_ != last_; ++next_) {
     Segment& segment = at(next_);
-    if (segment.begun) {  // the Carrier still reads the part that it has taken
+    if (segment.begun) {  // the Carrier still reads the part of the segment that it took
       segment.stage = Stage::kLent;
       segment.error = error;
     } else {

@@ -59,10 +59,10 @@ View ReadAhead::peek(std::size_t together) {
         room = std::min(room, std::max(together - unread(), unread()));
       const ssize_t n = its_.connection().carrier_->read(unread_->data() + unread_->end, room);
       if (n > 0) {
-        // A read that fills the chunk suggests that more data follows, so the next chunk is a large
-        // one. If there is less than a quarter of a small chunk, counting also the bytes that were
-        // unread before, the next chunk is a small one. The unread bytes count because a small read
-        // may be the end of a long message.
+        // If a read fills the chunk, more data probably follows, so the next chunk is a large one.
+        // If the bytes just read and those unread before are together less than a quarter of a
+        // small chunk, the next chunk is a small one. The bytes unread before count, because a
+        // small read may be the end of a long message.
         if (static_cast<std::size_t>(n) == unread_->room())
           its_.connection().reads_fill_ = true;
         else if (unread() + static_cast<std::size_t>(n) < ChunkPool::kSmall / 4)

@@ -185,7 +185,7 @@ void AddressBook::report(AddressOrder order, const SocketAddress& address,
     found->second.failed = static_cast<bool>(why);
     found->second.until = std::chrono::steady_clock::now() + kRest;
   } catch (const std::exception&) {
-    // There is no memory to record the result. The next attempt will report its result again.
+    // There is no memory to record the result. The next attempt to connect reports its own result.
   }
 }
 

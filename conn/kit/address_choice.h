@@ -24,7 +24,7 @@ namespace conn { inline namespace AECONN_ABI {
 
 /// The order in which a client tries a server's addresses: the values of option spread.
 enum class AddressOrder : std::uint8_t {
-  kFirst,  ///< in the order of the URL; the addresses of one host in the order of the resolver
+  kFirst,  ///< hosts in the order of the URL; the addresses of one host in the resolver's order
   /// First the address with the fewest connections; if several have the fewest, a random one of
   /// them.
   kLeast,
@@ -71,8 +71,8 @@ class AECONN_API AddressBook {
 
   /// Chooses the address that is to be tried next, and moves it to the front of `left`. Counts a
   /// connection to that address until the returned place is destroyed. `source`: the connections'
-  /// source address; unset: any. With kFirst, or if memory runs out, the order stays unchanged and
-  /// nothing is counted.
+  /// source address; unset: any. With AddressOrder::kFirst, or if memory runs out, the order stays
+  /// unchanged and nothing is counted.
   Quota::Place choose(AddressOrder order, std::span<SocketAddress> left,
                       const SocketAddress& source) noexcept;
   /// Records the result of connecting to an address that choose() returned; an empty `why`: the

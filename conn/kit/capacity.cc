@@ -29,7 +29,7 @@ std::uint64_t open_descriptors() {
   if (!folder) return 0;
   std::uint64_t count = 0;
   while (const dirent* each = readdir(folder.get())) count += each->d_name[0] != '.';
-  return count - 1;  // the descriptor of the directory itself is not counted
+  return count - 1;  // without the descriptor through which /proc/self/fd itself is read
 }
 
 }  // namespace

@@ -12,14 +12,14 @@ namespace {
 
 constexpr std::string_view kTextBegin = "PROXY ";
 constexpr std::string_view kSignature{"\r\n\r\n\0\r\nQUIT\n", 12};
-// Size of the fixed part of version 2: signature, version and command, family, length.
+// Bytes of a PROXY v2 header's fixed part: signature, version and command, family, length.
 constexpr std::size_t kFixed = 16;
 
 constexpr std::string_view kMissing = "is missing: the first bytes are others";
 constexpr std::string_view kBadAddress =
     "must have two addresses of the family it names, and two ports";
 
-// Values in a header of version 2: commands, address families, and the protocol of a byte stream.
+// Values in a PROXY header of version 2: commands, address families, and transport protocols.
 constexpr unsigned kLocal = 0, kProxy = 1;
 constexpr unsigned kUnspec = 0, kInet = 1, kInet6 = 2, kUnix = 3;
 constexpr unsigned kStream = 1, kDatagram = 2;
@@ -153,7 +153,7 @@ void ProxyHeaderReader::read_line() noexcept {
   rest.remove_prefix(kTextBegin.size());
   const std::string_view family = next_word(rest);
   status_ = Status::kComplete;
-  // Whatever follows UNKNOWN is ignored.
+  // In a PROXY header, whatever follows the family UNKNOWN is ignored.
   if (family == "UNKNOWN") return;
   if (family != "TCP4" && family != "TCP6")
     return malformed("must name TCP4, TCP6 or UNKNOWN after PROXY");
@@ -187,7 +187,7 @@ void ProxyHeaderReader::fixed_part_read() noexcept {
   if (version != 2) return malformed("has an unknown version");
   if (command != kLocal && command != kProxy) return malformed("has an unknown command");
   if (kFixed + length > kMost) return malformed("is longer than 4096 bytes");
-  // With the command LOCAL the family is ignored.
+  // In a PROXY header with the command LOCAL, the address family is ignored.
   if (command == kProxy) {
     if (family > kUnix || protocol > kDatagram) return malformed("has an unknown address family");
     if (length < size_of_addresses(family)) return malformed("is too short for its addresses");
@@ -199,7 +199,7 @@ void ProxyHeaderReader::take_addresses() noexcept {
   status_ = Status::kComplete;
   const unsigned command = bytes_[12] & 0xf, family = bytes_[13] >> 4, protocol = bytes_[13] & 0xf;
   if (command == kLocal || protocol != kStream || (family != kInet && family != kInet6)) return;
-  // The order is: client's host, server's host, client's port, server's port.
+  // The order in the header is: client's host, server's host, client's port, server's port.
   const std::size_t host = family == kInet ? 4 : 16;
   const std::uint8_t* const port = &bytes_[kFixed + 2 * host];
   client_ = make_address(family == kInet ? AF_INET : AF_INET6, &bytes_[kFixed],

@@ -50,7 +50,7 @@ class AECONN_API ProxyHeaderReader {
   void take_addresses() noexcept;
   void malformed(std::string_view problem) noexcept;
 
-  // Maximum size of the line of version 1, with CR and LF.
+  // Maximum size of a PROXY header of version 1, which is a line, with its CR and LF.
   static constexpr std::size_t kLongestLine = 107;
   Status status_ = Status::kIncomplete;
   bool binary_ = false;  // true if the header is of version 2
@@ -63,7 +63,7 @@ class AECONN_API ProxyHeaderReader {
   SocketAddress client_;
 };
 
-/// The versions of the header.
+/// The versions of the PROXY protocol's header.
 enum class ProxyVersion : std::uint8_t {
   kV1,  ///< version 1 of the header, a line of text
   kV2,  ///< version 2 of the header, binary

@@ -54,8 +54,8 @@ class AECONN_API ReadyList : public ae::Source {
   /// (Source::rest()) while the list is empty: push() wakes it. Both must outlive the list.
   ReadyList(ae::EventLoop& loop, ae::Source& server) : loop_(loop), server_(server) {}
   ~ReadyList() override;
-  /// Queues an item; no effect if it is already queued. Wakes the loop if the event loop of a host
-  /// program calls it and sleeps now (EventLoop::nudge()).
+  /// Queues an item; no effect if it is already queued. If the loop runs inside the event loop of a
+  /// host program, which may be asleep, wakes it (EventLoop::nudge()).
   void push(ReadyItem& item) noexcept {
     if (item.queued()) return;
     append(waiting_, item);

@@ -433,7 +433,7 @@ struct BlockingRequest final : Request {
   const int fd;
 
  private:
-  // True if `result` has been written. The descriptor only wakes the thread, and does not say this.
+  // True if `result` has been written. That the descriptor is readable does not prove this.
   std::atomic<bool> there_{false};
 };
 

@@ -140,8 +140,8 @@ constexpr std::array kRows = {
         "Queue pairs prepared for incoming connections (option prepared)."},
     Row{"prepared_used", "rdma_prepared_used_total", kCounter, Of::kLoop,
         "Connections that used a prepared queue pair."},
-    // Rows for statistics of a device, which are recognized by the end of their names. If a name
-    // ends with another row's name, its row must come before that row.
+    // Rows for statistics of a device, which are recognized by the end of the statistic's name. A
+    // row whose name is the end of another row's name must come after that row.
     Row{"_queue_pairs", "rdma_queue_pairs", kGauge, Of::kDevice, "Queue pairs that exist now."},
     Row{"_completion_events", "rdma_completion_events_total", kCounter, Of::kDevice,
         "Completion events handled."},
@@ -368,8 +368,8 @@ void MetricsText::histogram(const Labels& labels, std::span<const std::uint64_t>
   sample("_count", labels, std::to_string(count));
 }
 
-/// Throws Error unless a sample (`histogram`: a histogram) with these labels may be added to the
-/// current metric. Records the labels as used.
+/// Throws Error unless a sample with these labels (if `histogram` is true: a histogram) may be
+/// added to the current metric. Records the labels as used.
 void MetricsText::check(Labels labels, bool histogram) {
   if (name_.empty()) throw Error("a sample requires a metric");
   if (histogram != histogram_)

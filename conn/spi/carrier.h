@@ -44,7 +44,7 @@ struct SocketAddress;
 struct Origin {
   /// Pairs of name and value, shown at the beginning of info().
   std::vector<std::pair<std::string, std::string>> facts;
-  std::string path;  ///< text about the origin, shown at the end of path()
+  std::string path;  ///< text about the origin, shown at the end of ConnectionFacts::path()
 };
 
 /// A connection, as its carrier sees it. The core implements this class

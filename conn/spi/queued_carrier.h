@@ -60,8 +60,8 @@ class AECONN_API QueuedCarrier : public Carrier, public ReadyItem {
     (void)host().run_write_handler();
     return 1;
   }
-  /// Removes this carrier from its list, which it does not use any more. To be called in abandon(),
-  /// before the list is destroyed. (The destructor of a carrier removes it, too.)
+  /// Removes this carrier from its list, which is not used afterwards. To be called in abandon(),
+  /// before the list is destroyed. (The destructor of a carrier also removes it from the list.)
   void detach_list() noexcept;
   /// Sets the ReadyList of the new loop. To be called after the connection has moved to another
   /// loop.

@@ -179,7 +179,7 @@ struct FormerOption {
   bool is_gone() const noexcept { return now.empty(); }
 
   std::string_view name;    ///< name of the option in the earlier version
-  std::string_view now;     ///< name of the option that replaces it; empty: none
+  std::string_view now;     ///< name of the option that replaces this one; empty: none
   std::uint64_t times;      ///< factor by which the old value is multiplied, see renamed()
   std::string_view advice;  ///< end of the error message for this option, see gone()
 };
