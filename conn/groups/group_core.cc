@@ -114,8 +114,8 @@ void GroupCore::open_ports(const OpenPort& open_port) {
       const std::lock_guard lock(mutex_);
       endpoints_ = std::move(endpoints);
     }
-    // The handler runs when descriptors or memory are missing (with Spread::kernel by the port of
-    // each loop), and for an error in bytes read before the set-up, such as a PROXY header.
+    // The port listener refuses connections if descriptors or memory are missing, or if the bytes
+    // that are read before the set-up, such as a PROXY header, have an error.
     port_listener->on_refused([this, one, &part](const Failure& why) {
       const std::shared_ptr<GroupCore> self = shared_from_this();
       GroupPart& at = one ? *gate_at_ : part;

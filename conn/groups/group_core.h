@@ -44,8 +44,8 @@ class GroupPart final : public LoopEndWatcher {
  public:
   GroupPart(std::size_t its_index, ae::Poster its_poster)
       : index(its_index), poster(std::move(its_poster)) {}
-  /// Returns whether the calling thread is the loop's thread. With LoopList, a loop's thread can
-  /// change.
+  /// Returns whether the calling thread is the loop's thread. With ae::LoopList, whose loops the
+  /// program runs itself, a loop's thread can change.
   bool on_its_thread() const noexcept {
     const std::thread::id now = ae::Poster::Queue::of(poster)->thread();
     return (now == std::thread::id() ? opened_by : now) == std::this_thread::get_id();

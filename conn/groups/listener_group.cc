@@ -153,7 +153,7 @@ class SharedHandlers {
         const std::lock_guard lock(all.mutex_);
         if (!there) return;
       }
-      if (thread == std::this_thread::get_id()) return let_go();  // this is the loop's thread
+      if (thread == std::this_thread::get_id()) return let_go();
       (void)post_surely([this] { return poster.post([this] { let_go(); }); });
     }
     SharedHandlers& all;
@@ -161,7 +161,7 @@ class SharedHandlers {
     // The loop's accept handler; used only on the loop's thread.
     std::shared_ptr<const AcceptHandler> handler;
     bool there = false;      // true if `handler` exists; guarded by SharedHandlers::mutex_
-    std::thread::id thread;  // the loop's thread; does not change once `there` is set
+    std::thread::id thread;  // the loop's thread; does not change while `there` is true
   };
   const MakeAcceptHandler& make_;
   std::mutex mutex_;
@@ -215,7 +215,7 @@ ListenerGroupPtr adopt_listener(const ConnectionType& type, ae::Loops& loops, in
       type, loops, endpoint, make, spread, [&](const GroupPart& part, PendingHandler arrived) {
         return Transport::of(type).adopt_port(*part.loop, fd, std::move(arrived), options);
       }));
-  ::close(fd);  // the port listener uses a duplicate, and no later step can fail
+  ::close(fd);  // the port listener has a duplicate of `fd`; after a failure above, `fd` stays open
   return listener;
 }
 

@@ -13,8 +13,8 @@ namespace {
 /// A connection that has left one loop, and the function to call on the new loop.
 struct Traveller {
   void arrive(ae::EventLoop& loop) {
-    // The handler is moved into a local variable, so that it is destroyed on this loop's thread.
-    // The Traveller itself may be destroyed later, by move() on the old loop's thread.
+    // The handler is moved into a local variable, so that it is destroyed on this thread, that of
+    // the new loop. This object may be destroyed later, by move() on the old loop's thread.
     const AcceptHandler handler = std::move(arrived);
     // If the loop is being destroyed, the connection ends like the other connections of that loop.
     if (!poster.open()) return connection.reset();

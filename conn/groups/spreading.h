@@ -72,8 +72,8 @@ class Spreading {
     return best;
   }
 
-  /// Returns the index of the loop with the fewest connections. A loop that has yet to
-  /// take over kMostWaiting connections is returned only if that is so for every loop. Among equal
+  /// Returns the index of the loop with the fewest connections. A loop for which at least
+  /// kMostWaiting connections wait is returned only if as many wait for each loop. Among equal
   /// loops, returns the one that follows the loop that was chosen last. kNone if all loops have
   /// ended.
   template <class Load>

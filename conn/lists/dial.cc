@@ -60,7 +60,7 @@ Dial::Dial(ae::EventLoop& loop, std::vector<Candidate> candidates, ae::Duration 
     } else {
       go_on(false);
     }
-    return ae::kNoMore;  // not periodic: arm() has set it again if candidates are left
+    return ae::kNoMore;  // only arm() sets the timer again, if candidates are left
   });
   go_on(true);
 }

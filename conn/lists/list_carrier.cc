@@ -21,7 +21,7 @@ using Clock = std::chrono::steady_clock;
 
 std::string shown_endpoint(const Endpoint& endpoint) {
   Endpoint shown = endpoint;
-  shown.options = {};  // removed, since options may contain a pass phrase
+  shown.options = {};  // options are not shown, because they may contain a pass phrase
   return shown.to_string();
 }
 

@@ -12,7 +12,7 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-/// Returns the text of a time slightly above `left`, kept within the range of `option`.
+/// Returns the text of `left`, rounded up to milliseconds, plus 1 ms; in the range of `option`.
 std::string time_left(const OptionRow& option, ae::Duration left) {
   constexpr std::chrono::milliseconds kMore(1);
   const ae::Duration least(static_cast<std::int64_t>(option.min()));

@@ -10,9 +10,9 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-/// Returns the endpoint of `candidate`, whose transport must be available. Its option
-/// connect-timeout, if the transport has one, is slightly more than `left`: then the list reports
-/// the time-out and not the transport, whose own default may be shorter. Throws std::bad_alloc.
+/// Returns the endpoint of `candidate`, whose transport must be available. If the transport has
+/// option connect-timeout, sets it to slightly more than `left`: the transport's default may be
+/// shorter, but the list of schemes is to report the time-out. Throws std::bad_alloc.
 Endpoint with_time(const Candidate& candidate, ae::Duration left);
 
 }}  // namespace conn

@@ -67,8 +67,8 @@ bool Redial::Attempt::show(Phase phase) {
 }
 
 void Redial::Attempt::dial() {
-  // If the DialLimit gave its permission between enter() and holds(), start() has called this
-  // function already, and now the function that was passed to enter() calls it again.
+  // If the DialLimit permits the attempt between the calls of enter() and holds() in start(), this
+  // function is called twice: by start(), and by the function that start() passed to enter().
   if (std::exchange(begun_, true)) return;
   timer_.clear();
   if (!show(Phase::kDialling)) return;

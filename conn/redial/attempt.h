@@ -35,8 +35,8 @@ void Redial::enter(Step step) {
     std::rethrow_exception(std::exchange(life->thrown, nullptr));
 }
 
-/// Calls a handler of the program, and stores an exception that it throws until enter() rethrows
-/// it. Returns false if the handler destroyed or stopped this object.
+/// Calls a handler of the program. If the handler throws, stores the exception, which enter()
+/// rethrows. Returns false if the handler destroyed or stopped this object.
 template <class Call>
 bool Redial::tell(Call call) {
   const std::shared_ptr<Life> life = life_;

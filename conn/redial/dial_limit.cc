@@ -31,7 +31,7 @@ DialLimit::PlacePtr DialLimit::enter(ae::EventLoop& loop, std::function<void()> 
 }
 
 void DialLimit::leave(const std::shared_ptr<Entry>& entry) noexcept {
-  entry->granted = nullptr;  // a function that grant() has posted already then calls nothing
+  entry->granted = nullptr;  // a function posted by grant() that runs later then calls nothing
   const std::lock_guard lock(mutex_);
   forget_parent();
   if (entry->made_here.inherited()) return;

@@ -123,10 +123,10 @@ struct Stop::Core final : std::enable_shared_from_this<Stop::Core>, private Loop
   std::atomic<bool> signalled{false};
   std::atomic<Phase> phase{Phase::kServing};
   std::atomic<bool> kept{false};  // true if keep() has stored a handler; used on any thread
-  ae::TimePoint asked{};          // time of the first request
-  ae::TimePoint same_until{};     // a request before this time counts as a repetition of the first
-  ae::TimerId limit_timer = 0;    // calls cut(); 0: not set
-  ae::TimerId accept_timer = 0;   // calls stop_listening(); 0: not set
+  ae::TimePoint asked{};          // time of the first request to stop
+  ae::TimePoint same_until{};     // a request to stop before this time repeats the first one
+  ae::TimerId limit_timer = 0;    // timer that calls cut(); 0: not set
+  ae::TimerId accept_timer = 0;   // timer that calls stop_listening(); 0: not set
   std::atomic<bool> has_left{false};  // true if leave() has run; used on any thread
   ae::TimePoint hurry{};              // the time when half of Settings::limit is over
   std::size_t unaccepted = 0;         // number of loops that still accept connections
@@ -137,7 +137,7 @@ struct Stop::Core final : std::enable_shared_from_this<Stop::Core>, private Loop
   bool cutting = false;
   const ae::MadeHere made_here;
   mutable ae::Mutex mutex;             // guards the members that follow
-  std::vector<ListenerPtr> listeners;  // emptied when the stop begins
+  std::vector<ListenerPtr> listeners;  // listeners of the server; emptied when listening ends
   Left left;
 };
 
@@ -222,7 +222,7 @@ void Stop::Core::on_request() {
     begin();
     return;
   }
-  // A repeated request that arrives before listening has ended counts as the first one, too.
+  // Before listening has ended, a further request to stop counts as a repetition of the first.
   if (phase == Phase::kDraining && told && now >= same_until) cut();
 }
 
@@ -345,8 +345,8 @@ void Stop::Core::finish() {
 }
 
 /// Called when the Stop is destroyed and the loops may go on: makes Stopping::begun() false on each
-/// of them. If `here` is true (there is one loop, and this is its thread), it is false when the
-/// function returns; otherwise posted functions do this.
+/// loop. If `here` is true (there is one loop, and this is its thread), does so before it returns;
+/// otherwise posted functions do so later.
 void Stop::Core::end_parts(bool here) {
   if (here) {
     if (parts.front().poster.open())

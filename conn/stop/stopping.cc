@@ -14,10 +14,10 @@
 namespace conn { inline namespace AECONN_ABI {
 namespace {
 
-// Initial delay of the timer that calls the function `drained` of begin(), which creates the timer
-// in advance, so that no memory is needed when the last served connection ends: the timer is then
-// set to expire at once. If connections are still served when it expires, it is set to this delay
-// again.
+// begin() creates a timer with this delay in advance, so that no memory is needed when the last
+// served connection ends: the timer is then set to expire at once, and calls the function that
+// begin() got as `drained`. If connections are still served when the timer expires, it is set to
+// this delay again.
 constexpr ae::Duration kFarAway = std::chrono::hours(1);
 
 // Pause before the next attempt to accept connections that have arrived but cannot be accepted yet.
@@ -50,7 +50,7 @@ class Stopping::End final : public LoopEndWatcher {
 
 Stopping& Stopping::of(ae::EventLoop& loop) {
   static const char key = 0;
-  ConnectionSet& connections = ConnectionSet::of(loop);  // created first, to outlive this object
+  ConnectionSet& connections = ConnectionSet::of(loop);  // created first, to outlive the Stopping
   std::unique_ptr<ae::LoopLocal>& slot = loop.local(&key);
   if (!slot) slot = std::make_unique<Stopping>(loop, connections);
   return static_cast<Stopping&>(*slot);
