@@ -118,7 +118,7 @@ Answer Acceptor::welcome(Greeting& client, ConnectionPtr& made) {
   auto [owner, carrier] =
       make_connection<ShmCarrier>(loop(), static_cast<const ShmType&>(type()), shared_, settings_);
   const int socket = client.made.fd.get();
-  tcp::refuse_descriptors(socket);  // the client has no reason to pass any more of them
+  tcp::refuse_descriptors(socket);  // the client has no reason to pass further descriptors
   carrier.adopt(std::move(client.made));
   made = std::move(owner);
   // An error is ignored: if the client has gone, the connection learns that from the socket.

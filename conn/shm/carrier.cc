@@ -137,7 +137,7 @@ int ShmCarrier::shutdown() {
 
 int ShmCarrier::shutdown_both() {
   if (!inherited()) link_.reader().close();
-  write_ended_ = false;  // so that shutdown() wakes the peer even if it was called before
+  write_ended_ = false;  // reset, so that shutdown() wakes the peer even after an earlier call
   (void)shutdown();
   if (state() == State::kConnected) move_to(State::kClosed);
   if (!closing() && shared_ != nullptr) interest_changed();
@@ -147,7 +147,7 @@ int ShmCarrier::shutdown_both() {
 // --- events of the loop, and bells (bytes in the socket that wake the peer) ----------------------
 
 std::size_t ShmCarrier::run_ready() {
-  // Makes the loop look in the shared memory for what the peer does, in every iteration.
+  // From now on the loop itself looks in the shared memory for what the peer does.
   if (is_open() && !inherited()) shared_->heat(*this);
   return QueuedCarrier::run_ready();
 }
@@ -225,8 +225,8 @@ void ShmCarrier::check_rules() noexcept {
   stop_watching();
 }
 
-/// Fails the connection with error `err` and a text of `before`, the peer's address, `after` and
-/// `more`. If there is no memory for the text, the error code is set without it.
+/// Fails the connection with error `err`; the text joins `before`, the peer's address, `after` and
+/// `more`. If there is no memory for that text, the connection still gets the error code.
 void ShmCarrier::fail_with(int err, std::string_view before, std::string_view after,
                            std::string_view more) noexcept {
   fail(coded_failure({err, std::generic_category()}, [&] {
@@ -240,9 +240,9 @@ bool ShmCarrier::look_now() noexcept {
   return (host().wants_read() || host().wants_write()) && look();
 }
 
-/// Asks the peer to send a bell once it has done what a handler waits for. Returns false if the
-/// loop must not sleep: the peer has done it already, or an earlier bell could not be sent to the
-/// peer for lack of memory.
+/// Asks the peer to wake the loop once it has done what a handler waits for. Returns false if the
+/// loop must not sleep: the peer has done it already, or an earlier bell (wake-up byte) could not
+/// be sent to the peer for lack of memory.
 bool ShmCarrier::arm() noexcept {
   if (!is_open() || inherited()) return true;
   if (link_.owes_bell()) ring();
@@ -253,8 +253,8 @@ void ShmCarrier::disarm() noexcept {
   if (is_open() && !inherited()) link_.unwish();
 }
 
-/// Asks the peer to send a bell once there is input (`reading`) or room for output (`writing`),
-/// then looks once more. If there is some by then, takes the request back and returns true.
+/// Asks the peer to wake this side once there is input (`reading`) or room for output (`writing`),
+/// then looks once more. If there is either by then, takes the request back and returns true.
 bool ShmCarrier::wish(bool reading, bool writing) noexcept {
   link_.wish(reading && !readable(), writing && !writable());
   (void)look();
@@ -265,14 +265,14 @@ bool ShmCarrier::wish(bool reading, bool writing) noexcept {
 
 bool ShmCarrier::wait_for(ae::Mask direction, ae::TimePoint deadline) {
   const bool reading = direction == ae::kReadable;
-  iteration_ = 0;  // so that the next read() has a new read budget
+  iteration_ = 0;  // the next read() then has the full budget of a new loop iteration
   for (;;) {
     if (inherited() || shared_ == nullptr) return false;
     (void)look();
     if (!is_open() || (reading ? readable() : writable())) return true;
-    // A cold connection (one whose memory the loop does not look at) has asked its peer for a bell,
-    // and unwish() below takes that back. So the connection becomes hot (the loop looks at it):
-    // before it becomes cold again, the loop asks the peer anew.
+    // If the loop does not look at the connection's memory, it relies on a request to the peer to
+    // wake it, which unwish() below takes back. Therefore heat() makes the loop look at the memory
+    // again: before the loop stops doing so, it makes a new request.
     shared_->heat(*this);
     if (wish(reading, !reading) || !is_open()) return true;
     if (!poll_until(link_.descriptor().get(), POLLIN, deadline)) return false;

@@ -68,7 +68,7 @@ class ShmCarrier final : public QueuedCarrier, private HotItem {
   void fail_with(int err, std::string_view before, std::string_view after = {},
                  std::string_view more = {}) noexcept;
 
-  LoopState* shared_;  // null after abandon(), and while moving to another loop
+  LoopState* shared_;  // state of the loop; null after abandon() and while moving to another loop
   SettingsPtr settings_;
   Link link_;
   std::unique_ptr<Setup> setup_;  // null except while connecting

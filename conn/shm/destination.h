@@ -17,14 +17,14 @@
 
 namespace conn { inline namespace AECONN_ABI { namespace shm {
 
-inline constexpr std::size_t kMostDestination = 1024;  ///< bytes of the longest one
+inline constexpr std::size_t kMostDestination = 1024;  ///< bytes of the longest destination
 
 struct Destination {
-  /// Addresses and a port: "127.0.0.1,[::1]:6379"; or a path, or '@' and an abstract name,
-  /// percent-encoded. Empty: the client's URL is a path of shm and nothing else.
+  /// The destination: addresses and a port, as in "127.0.0.1,[::1]:6379"; or a path, or '@' and an
+  /// abstract name, percent-encoded. Empty: the URL has only the path of the shm socket.
   std::string text;
-  /// st_dev and st_ino of what gives the text its meaning: the client's network namespace, or for a
-  /// path the socket's file. 0: unknown.
+  /// st_dev and st_ino: for a path those of the socket's file; for addresses and abstract names
+  /// those of the network namespace that they belong to. 0: unknown.
   std::uint64_t device = 0, inode = 0;
 };
 
@@ -35,10 +35,10 @@ bool is_destination(std::string_view text) noexcept;
 class Served {
  public:
   Served() = default;  ///< serves none
-  /// The destinations that a server on `endpoint` serves: its addresses and port, or its path, if
-  /// it has option shm-path (the path of the shm socket), else none. The hosts must be numeric. The
-  /// network namespace is that of the calling thread. If the endpoint has a path, the server must
-  /// listen on it already, since the socket's file is part of the destination. Throws
+  /// The destinations that a server on `endpoint` serves: none without option shm-path (the path of
+  /// the shm socket), else the endpoint's addresses and port, or its path. The hosts must be
+  /// numeric. The network namespace is that of the calling thread. If the endpoint has a path, the
+  /// server must listen on it already, since the socket's file is part of the destination. Throws
   /// std::bad_alloc.
   explicit Served(const Endpoint& endpoint);
 
@@ -51,7 +51,7 @@ class Served {
 
   Destination own_;
   std::vector<std::string> hosts_;  // hosts of the served destination, each as in a URL
-  std::string port_;  // port of those hosts, as in ":6379"; "" if the destination is a path
+  std::string port_;  // port of the served hosts, as in ":6379"; "" if there is a path instead
 };
 
 /// Returns the destination of a client's endpoint: its path, or those of the `found` addresses of

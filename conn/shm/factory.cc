@@ -42,7 +42,7 @@ ListenerPtr ShmType::adopt_listener(ae::EventLoop& loop, int fd, AcceptHandler a
   ListenerPtr listener = listen_with(
       *this, loop, settings_for(options), {}, std::move(accepted),
       [&](PendingHandler arrived) { return adopt_port(loop, fd, std::move(arrived), options); });
-  ::close(fd);  // the listener has a duplicate
+  ::close(fd);  // the listener uses a duplicate of `fd`
   return listener;
 }
 

@@ -13,15 +13,15 @@
 namespace conn { inline namespace AECONN_ABI { namespace shm {
 namespace {
 
-constexpr std::string_view kMagic("aeshm\r\n\1", 8);  // the last byte is the major version
+constexpr std::string_view kMagic("aeshm\r\n\1", 8);  // the last byte: the protocol's major version
 // Number of the layout of the shared memory, which also tells the byte order of its control fields.
 constexpr std::uint32_t kLayout =
     std::endian::native == std::endian::little ? 0x08040201 : 0x08040202;
 // Offsets in bytes of the fields of a hello (the client's message); kLength is in an answer, too.
 constexpr std::size_t kLength = 10, kMust = 12, kLayoutAt = 20, kClientRing = 24, kServerRing = 28,
                       kDevice = 32, kInode = 40, kHelloText = 48;
-// A bit of the field kMust, which names features that the server must know: the text of the hello
-// is a destination, which the server must check.
+// A bit of the field at kMust, which lists features that the server must support. This bit: the
+// text of the hello (the client's message) is a destination, which the server must check.
 constexpr std::uint32_t kHasDestination = 1;
 constexpr std::size_t kStatus = 12, kRetryAfter = 20, kAnswerText = 24;
 
@@ -117,7 +117,7 @@ bool decode(std::string_view message, Answer& answer) {
 }
 
 Receipt::~Receipt() {
-  if (made_here_.inherited()) return;  // a child of fork() has copies, which it just closes
+  if (made_here_.inherited()) return;  // a child of fork() only closes its copies of descriptors
   for (tcp::Fd& each : memories_) {
     if (!each) continue;
     const int fd = each.release();
@@ -149,8 +149,8 @@ Receipt::Step Receipt::receive(int socket) noexcept {
     if (length == 0) return Step::kForeign;
     if (size_ >= length) return Step::kDone;
     tcp::Passed passed;
-    // Only peeks: a refused message stays in the socket, and its descriptors are closed with the
-    // socket, without stopping this thread.
+    // The message is only peeked at. If it is refused, it stays in the socket, and the descriptors
+    // in it are closed with the socket, which does not block this thread.
     const ssize_t n = tcp::peek_with(socket, bytes_.data() + size_, length - size_, passed);
     // An honest peer sends a message and its descriptors in one call. Descriptors without the rest
     // of the message break a rule: the peer could make this process keep them open.
@@ -161,8 +161,8 @@ Receipt::Step Receipt::receive(int socket) noexcept {
     if (passed.more)
       return passed.count < tcp::Passed::kMost ? Step::kNoDescriptors : Step::kForeign;
     if (n == 0) return Step::kEnded;
-    // recv() drops the message's references to the passed memory. They are not the last ones, as
-    // memories_ has others, so this thread need not free its pages.
+    // recv() drops the message's references to the passed memory. memories_ has further references,
+    // so the pages of the memory are not freed here, which could block this thread for long.
     const ssize_t taken =
         ::recv(socket, bytes_.data() + size_, static_cast<std::size_t>(n), MSG_DONTWAIT);
     if (taken <= 0) return Step::kEnded;

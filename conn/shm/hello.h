@@ -30,7 +30,7 @@ constexpr bool is_ring_size(std::uint64_t size) noexcept {
 struct Hello {
   std::uint32_t client_ring = 0;  ///< bytes of the ring that the client writes
   std::uint32_t server_ring = 0;  ///< bytes of the ring that the server writes
-  /// What the client's URL names for the other schemes of its list; empty: there are none.
+  /// Hosts and port, or path, that the client's URL names for schemes beside shm; empty: none.
   Destination destination = {};
 };
 

@@ -37,8 +37,8 @@ bool Link::look() noexcept {
 
 const char* Link::broken() const noexcept {
   if (sends_descriptors_) return "it sends descriptors";
-  // An honest peer sends one bell for each wish (request) of this side, one when it ends its
-  // stream, and one when it stops reading.
+  // An honest peer sends one bell (a byte that wakes this side) for each request of this side, one
+  // when it ends its stream, and one when it stops reading.
   if (had_ > reader().wishes() + writer().wishes() + 2)
     return "it rings more often than it was asked to";
   return reader().broken() != nullptr ? reader().broken() : writer().broken();

@@ -20,7 +20,7 @@ namespace conn { inline namespace AECONN_ABI { namespace shm {
 
 class Link final : public tcp::ConnectedSocket {
  public:
-  Link() noexcept : ConnectedSocket(nullptr) {}  // only facts of TCP need the settings
+  Link() noexcept : ConnectedSocket(nullptr) {}  // no settings: only TCP sockets need them
 
   /// Takes over a connected socket and the connection's shared memory.
   void set(Fd socket, const SocketAddress& peer, ChannelPtr channel) noexcept;
@@ -29,8 +29,8 @@ class Link final : public tcp::ConnectedSocket {
   void end(bool properly) noexcept;
 
   // Before set(), only the functions of CarrierFacts may be called. A child of fork() does not have
-  // the shared memory: of the functions from here on it may call only reader() to lost(), which
-  // return what this process knew before fork().
+  // the shared memory. Of the following functions it may call only those up to lost(), which return
+  // what this process knew before fork().
 
   Reader& reader() const noexcept { return channel_->reader; }
   Writer& writer() const noexcept { return channel_->writer; }
@@ -55,30 +55,30 @@ class Link final : public tcp::ConnectedSocket {
   /// Sends a bell to wake the peer. Returns whether it was sent. If the socket's buffer is full, no
   /// bell is sent: the peer has not read the earlier bells yet, and will wake because of them.
   bool ring() noexcept;
-  /// Whether the last bell could not be sent because the kernel had no memory: call ring() again.
+  /// Whether the kernel had no memory to send the last bell (wake-up byte): call ring() again.
   bool owes_bell() const noexcept { return owes_bell_; }
-  /// Reads bells from the socket, and notes whether the peer has closed it (ended()). Returns the
-  /// number of bells read.
+  /// Reads the peer's bells (wake-up bytes) from the socket, and notes whether the peer has closed
+  /// the socket (ended()). Returns the number of bells read.
   std::size_t take_bells() noexcept;
-  /// Asks the peer to send a bell once there is something to read (`reading`) or room to write
-  /// (`writing`). look() must follow, since that may be the case already.
+  /// Asks the peer to wake this side once there is something to read (`reading`) or room to write
+  /// (`writing`). The caller must then call look(), since there may be some already.
   void wish(bool reading, bool writing) noexcept;
-  /// Takes back what wish() has asked of the peer.
+  /// Takes back the request of wish() that the peer wake this side.
   void unwish() noexcept;
 
   std::optional<bool> is_local() const override { return true; }
-  // The program must not read the socket: it carries bells, not data.
+  // The program must not read the socket: its bytes are no data, they only wake the processes.
   int fd() const noexcept override { return -1; }
   std::string path() const override { return "shm " + peer_address(); }
   std::vector<std::pair<std::string, std::string>> info() const override;
 
  private:
   ChannelPtr channel_;
-  std::uint64_t sent_ = 0, had_ = 0;  // number of bells sent and received
+  std::uint64_t sent_ = 0, had_ = 0;  // number of bells (wake-up bytes) sent and received
   ae::MadeHere made_here_;
   bool ended_ = false;
   bool owes_bell_ = false;
-  bool sends_descriptors_ = false;  // true if descriptors came among the peer's bells
+  bool sends_descriptors_ = false;  // true if the peer sent descriptors with its wake-up bytes
 };
 
 }}}  // namespace conn::shm

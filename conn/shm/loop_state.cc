@@ -10,11 +10,11 @@
 namespace conn { inline namespace AECONN_ABI { namespace shm {
 namespace {
 
-// Most connections whose memory one iteration looks at; the next iterations look at the others.
+// The loop looks at the memory of at most this many connections in one iteration, in turn.
 constexpr std::size_t kLooks = 64;
 // A busy loop, which does not sleep, keeps looking at the memory of all hot connections (those that
-// it looks at in every iteration) if they are at most kFew. If they are more, each one without news
-// in kMostIdle successive looks becomes cold: its peer has to wake the loop for it.
+// it looks at itself) if they are at most kFew. If they are more, each one without changes by its
+// peer in kMostIdle successive looks becomes cold: the peer has to wake the loop for it.
 constexpr std::size_t kFew = 16;
 constexpr unsigned kMostIdle = 16;
 
@@ -46,7 +46,7 @@ void LoopState::heat(HotItem& item) noexcept {
   } else if (!armed_) {
     return;
   }
-  loop_.nudge();  // the loop may have asked for bells already, and be about to sleep
+  loop_.nudge();  // the loop may be about to sleep until a peer wakes it
 }
 
 void LoopState::wake() noexcept {
@@ -62,8 +62,8 @@ void LoopState::cool(HotItem& item) noexcept {
   item.place_ = HotItem::kCold;
 }
 
-/// Looks at the memory of up to kLooks hot connections, in turn. With `may_cool`, each of them that
-/// had no news in kMostIdle successive looks becomes cold: it is not looked at any more.
+/// Looks at the memory of up to kLooks hot connections, in turn. With `may_cool`, each whose peer
+/// has changed nothing in kMostIdle successive looks becomes cold: the loop stops looking at it.
 void LoopState::look_at_some(bool may_cool) noexcept {
   for (std::size_t looks = std::min(hot_.size(), kLooks); looks != 0 && !hot_.empty(); --looks) {
     if (next_ >= hot_.size()) next_ = 0;
@@ -92,7 +92,7 @@ bool LoopState::arm() {
   bool quiet = true;
   armed_ = true;
   for (std::size_t i = hot_.size(); i-- != 0;) {
-    HotItem& item = *hot_[i];  // cool() may move the last item to this index: it was armed before
+    HotItem& item = *hot_[i];  // if cool() moves the last item here, arm() was called for it before
     if (!item.arm())
       quiet = false;
     else if (++item.idle_ >= kMostIdle)

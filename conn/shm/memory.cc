@@ -18,7 +18,7 @@ namespace {
 constexpr unsigned kNoExecSeal = 0x0008;  // MFD_NOEXEC_SEAL, since Linux 6.3
 constexpr int kSealFutureWrite = 0x0010;  // F_SEAL_FUTURE_WRITE, since Linux 5.1
 constexpr int kSealSize = F_SEAL_SHRINK | F_SEAL_GROW;
-// With all of these nobody can map the memory for writing any more, nor punch holes into it.
+// With all these seals, nobody can map the memory for writing any more, nor punch holes into it.
 constexpr int kSealAll = kSealSize | kSealFutureWrite | F_SEAL_SEAL;
 
 Failure failed(const char* what) { return errno_failure(errno, what); }
@@ -58,7 +58,8 @@ Fd make_memory(std::size_t size, Failure& why) {
 
 /// Checks those properties of a memory that cannot change once its size is sealed.
 Failure check_memory(const Fd& fd, std::size_t size) {
-  // Checked first: F_GET_SEALS does not call the file's own file system, which might be the peer's.
+  // The seals are checked first: unlike fstat(), F_GET_SEALS does not call the file's own file
+  // system, which might be the peer's (FUSE).
   const int seals = fcntl(fd.get(), F_GET_SEALS);
   if (seals < 0 || (seals & kSealSize) != kSealSize)
     return rule("the size of its memory can change");
@@ -78,7 +79,7 @@ Failure check_memory(const Fd& fd, std::size_t size) {
 /// To be called after the last seal, since seals exclude holes.
 Failure check_pages(const Fd& fd, std::size_t size) {
   struct stat file {};
-  // Pages beyond the end (FALLOC_FL_KEEP_SIZE) would be counted in st_blocks, too: this frees them.
+  // st_blocks also counts pages beyond the end (FALLOC_FL_KEEP_SIZE). ftruncate() frees these.
   if (ftruncate(fd.get(), static_cast<off_t>(size)) != 0) return failed("examine shared memory");
   if (fstat(fd.get(), &file) != 0) return failed("examine shared memory");
   if (static_cast<std::uint64_t>(file.st_blocks) * 512 < size) return rule("its memory has holes");

@@ -69,7 +69,7 @@ using ChannelPtr = std::unique_ptr<Channel>;
 struct Offer {
   Fd client, server;  ///< memory that the client writes, and memory that the server writes
   ChannelPtr channel;
-  Failure failure;  ///< why there is no channel
+  Failure failure;  ///< why the memories could not be made or mapped; `channel` is then null
 };
 /// Makes both memories, each with a ring of `ring` bytes, for a client. Throws std::bad_alloc.
 Offer make_memories(std::size_t ring);

@@ -27,20 +27,20 @@
 namespace conn { inline namespace AECONN_ABI { namespace shm {
 
 inline constexpr std::size_t kPage = 4096;   ///< bytes before each ring, for control fields
-inline constexpr std::size_t kPiece = 8192;  ///< bytes moved before the peer is told of them
+inline constexpr std::size_t kPiece = 8192;  ///< bytes after which the peer is informed
 
 /// The page of words in front of a ring. Each line of the processor's cache has one purpose.
 template <template <class> class Atomic>
 struct BasicWords {
-  std::uint32_t magic, version, ring;      ///< for people with a debugger; the peer ignores them
+  std::uint32_t magic, version, ring;      ///< only for debugging; the peer ignores these fields
   alignas(64) Atomic<std::uint64_t> tail;  ///< number of bytes written into this ring so far
-  Atomic<std::uint32_t> fin;               ///< 1: nothing follows after `tail`
-  alignas(64) Atomic<std::uint64_t> head;  ///< number of bytes read from the other ring so far
-  Atomic<std::uint32_t> closed;            ///< 1: the other ring is not read any more
-  /// Set by the owner of this page. 0: the owner itself looks for news; else: a number for which
-  /// the peer must wake the owner once, when it has written more (moved its `tail`).
+  Atomic<std::uint32_t> fin;               ///< 1: the stream has ended at `tail`
+  alignas(64) Atomic<std::uint64_t> head;  ///< number of bytes read from the peer's ring so far
+  Atomic<std::uint32_t> closed;            ///< 1: the peer's ring is not read any more
+  /// A request of this page's owner to be woken; 0: no request. For each new number the peer wakes
+  /// the owner once, as soon as the peer has written more (moved its own `tail`).
   alignas(64) Atomic<std::uint32_t> wish;
-  /// A request to be woken like `wish`, but when the peer has read up to `room_at` (its `head`).
+  /// A request like `wish`: the peer wakes the owner once its own `head` has reached `room_at`.
   alignas(64) Atomic<std::uint32_t> room_wish;
   Atomic<std::uint64_t> room_at;
 };
@@ -50,8 +50,8 @@ static_assert(offsetof(Words, tail) == 64 && offsetof(Words, fin) == 72);
 static_assert(offsetof(Words, head) == 128 && offsetof(Words, closed) == 136);
 static_assert(offsetof(Words, wish) == 192 && offsetof(Words, room_at) == 264);
 
-/// A request of this side that the peer wake it with a bell. The request is a number in a word of
-/// this side's page; 0 in the word: no request.
+/// A request of this side that the peer wake it. The request is a number in a word of this side's
+/// page; 0 in the word: no request.
 class Wish {
  public:
   template <class Word>
@@ -65,11 +65,11 @@ class Wish {
     if (stands_) word.store(0, std::memory_order_relaxed);
     stands_ = false;
   }
-  /// Number of requests made, or a few more.
+  /// Number of requests made so far. May be slightly too high, because the number 0 is skipped.
   std::uint64_t count() const noexcept { return count_; }
 
  private:
-  std::uint64_t count_ = 0;  // its lower 32 bits are stored in the word
+  std::uint64_t count_ = 0;  // number of the last request; the word gets its lower 32 bits
   bool stands_ = false;
 };
 
@@ -141,13 +141,13 @@ class BasicWriter {
   /// Ends the stream. The caller must then wake the peer, even if the peer has not asked for it.
   void finish() noexcept { mine_.fin.store(1, std::memory_order_seq_cst); }
 
-  /// Asks the peer to wake this side once half of the ring is free. look() must follow, since that
-  /// may be so already.
+  /// Asks the peer to wake this side once half of the ring is free. The caller must then call
+  /// look(), since half of it may be free already.
   void wish() noexcept {
     mine_.room_at.store(published_ - size_ / 2, std::memory_order_relaxed);
     wish_.make(mine_.room_wish);
   }
-  void unwish() noexcept { wish_.take_back(mine_.room_wish); }  ///< takes back what wish() asked
+  void unwish() noexcept { wish_.take_back(mine_.room_wish); }  ///< withdraws the request of wish()
   std::uint64_t wishes() const noexcept { return wish_.count(); }
 
  private:
@@ -175,12 +175,12 @@ class BasicReader {
   /// Number of bytes to read, as far as it was known at the last look().
   std::size_t unread() const noexcept { return static_cast<std::size_t>(tail_ - head_); }
   std::size_t size() const noexcept { return size_; }
-  bool finished() const noexcept { return fin_; }  ///< whether nothing follows the unread bytes
+  bool finished() const noexcept { return fin_; }  ///< whether the unread bytes end the stream
   const char* broken() const noexcept { return broken_; }
   /// Reads from the shared memory how far the peer has written. Returns true if anything is new.
   bool look() noexcept {
     if (fin_ || broken_ != nullptr) return false;
-    // Loaded before the tail: the other way round, bytes written in between would be lost.
+    // `fin` is loaded before `tail`: otherwise bytes written between the two loads would be lost.
     const bool fin = theirs_.fin.load(std::memory_order_seq_cst) != 0;
     const std::uint64_t tail = theirs_.tail.load(std::memory_order_seq_cst);
     if (tail - head_ > size_ || tail - head_ < tail_ - head_) {
@@ -218,10 +218,10 @@ class BasicReader {
   /// peer has not asked for it.
   void close() noexcept { mine_.closed.store(1, std::memory_order_seq_cst); }
 
-  /// Asks the peer to wake this side when it has written. look() must follow, as it may have
-  /// already.
+  /// Asks the peer to wake this side once the peer has written more. The caller must then call
+  /// look(), since the peer may have written already.
   void wish() noexcept { wish_.make(mine_.wish); }
-  void unwish() noexcept { wish_.take_back(mine_.wish); }  ///< takes back what wish() asked
+  void unwish() noexcept { wish_.take_back(mine_.wish); }  ///< withdraws the request of wish()
   std::uint64_t wishes() const noexcept { return wish_.count(); }
 
  private:
@@ -232,9 +232,9 @@ class BasicReader {
     mine_.head.store(head_, std::memory_order_seq_cst);
     const std::uint32_t wish = theirs_.room_wish.load(std::memory_order_seq_cst);
     if (wish == 0 || wish == rung_) return;
-    // The peer may have stored a new wish (request) and a new `room_at` since the load above. Then
-    // either the peer sees the head stored above when it looks after that, or the next call of this
-    // function finds the new wish.
+    // Since the load above, the peer may have stored a new request (`room_at` and `room_wish`). It
+    // is not missed: after storing it the peer looks at `head`, and finds the value stored above,
+    // or else a later call of this function finds the request.
     const std::uint64_t at = theirs_.room_at.load(std::memory_order_relaxed);
     if (static_cast<std::int64_t>(head_ - at) < 0) return;
     rung_ = wish;

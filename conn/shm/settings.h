@@ -26,7 +26,7 @@ struct Settings {
   ae::Duration handshake_timeout = std::chrono::seconds(10);
   unsigned max_handshakes = 512;
   ae::Spin spin = {};
-  /// Option shm-path: the Unix socket, if the endpoint's hosts or path are those of other schemes.
+  /// Option shm-path: path of shm's Unix socket if the URL's hosts or path are for other schemes.
   std::string path;
 };
 using SettingsPtr = std::shared_ptr<const Settings>;

@@ -105,7 +105,7 @@ void Setup::keep(Resolved answer) {
 }
 
 bool Setup::find_destination() {
-  Failure why = std::exchange(made_.failure, {});  // of the last host that could not be resolved
+  Failure why = std::exchange(made_.failure, {});  // why a host could not be resolved; may be empty
   if (settings_->path.empty()) return false;
   destination_ = destination_of(to_, found_, why);
   if (destination_.text.empty()) made_.failure = std::move(why);
@@ -120,7 +120,7 @@ void Setup::dialed(tcp::Dialed result) {
   take([&] {
     if (greet(std::move(result))) return true;
     loop_->add_file_event(made_.fd.get(), ae::kReadable | ae::kTrusted, [this](int, ae::Mask) {
-      // In a child of fork() the server's answer is for the parent.
+      // In a child of fork(), the parent process still reads the server's answer.
       if (made_here_.inherited()) return stop_watching();
       take([this] { return receive_answer(); });
     });
@@ -196,7 +196,7 @@ void Setup::stop_watching() noexcept {
   if (std::exchange(watched_, false)) loop_->remove_file_event(made_.fd.get(), ae::kReadable);
 }
 
-/// Returns the result. After a failure the socket stays here, for the destructor.
+/// Returns the result of the set-up. After a failure this object's destructor closes the socket.
 Made Setup::result() {
   Made made;
   if (made_.failure) {

@@ -46,8 +46,8 @@ class AECONN_API ShmType final : public Transport {
   std::shared_ptr<const Settings> settings_for(const Options& endpoint) const;
   /// Returns the record of the addresses to which connections of this type lead.
   AddressBook& addresses() const noexcept { return socket_.addresses(); }
-  /// Returns the endpoint as it is for the Unix socket: with the path of option shm-path, if that
-  /// is given, and with those options, the type's own included, that are for the socket.
+  /// Returns the endpoint of the Unix socket. Its path is that of option shm-path, if given. Its
+  /// options are those for the socket, among the options of this type and of `endpoint`.
   Endpoint socket_endpoint(const Endpoint& endpoint) const;
 
  private:
