@@ -122,11 +122,11 @@ struct Stop::Core final : std::enable_shared_from_this<Stop::Core>, private Loop
   sigset_t before{};                 // the signal mask of the constructing thread
   std::atomic<bool> signalled{false};
   std::atomic<Phase> phase{Phase::kServing};
-  std::atomic<bool> kept{false};  // true if keep() has stored a handler; used on any thread
-  ae::TimePoint asked{};          // time of the first request to stop
-  ae::TimePoint same_until{};     // a request to stop before this time repeats the first one
-  ae::TimerId limit_timer = 0;    // timer that calls cut(); 0: not set
-  ae::TimerId accept_timer = 0;   // timer that calls stop_listening(); 0: not set
+  std::atomic<bool> kept{false};      // true if keep() has stored a handler; used on any thread
+  ae::TimePoint asked{};              // time of the first request to stop
+  ae::TimePoint same_until{};         // a request to stop before this time repeats the first one
+  ae::TimerId limit_timer = 0;        // timer that calls cut(); 0: not set
+  ae::TimerId accept_timer = 0;       // timer that calls stop_listening(); 0: not set
   std::atomic<bool> has_left{false};  // true if leave() has run; used on any thread
   ae::TimePoint hurry{};              // the time when half of Settings::limit is over
   std::size_t unaccepted = 0;         // number of loops that still accept connections

@@ -10,8 +10,8 @@ namespace conn { inline namespace AECONN_ABI { namespace rdma {
 
 ReceiveWindowQueue::ReceiveWindowQueue(const ReceiveWindowQueue& other)
     : windows_(other.windows_),
-      line_(other.line_),
       before_(other.before_),
+      line_(other.line_),
       held_(other.held_),
       full_(other.full_),
       unposted_(other.unposted_),
