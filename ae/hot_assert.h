@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
-// An assert() for functions that run for each message, where it would slow down release builds.
+// An assert() for functions that run for each message. To save time, release builds leave it out.
 
 #include <cassert>
 

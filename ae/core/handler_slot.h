@@ -79,8 +79,9 @@ class HandlerSlot<void(Args...)> {
     // The handler that replaces the running one after this call; an empty function removes it.
     std::optional<Function> successor;
   };
-  // Ends a call. Separate from Call, because Call must be in memory, while the members of this
-  // inlined class can stay in registers.
+  // Ends a call of the slot's handler, in the destructor. Call's own destructor does not do this,
+  // because a Call must be in memory, while the members of this inlined class can stay in
+  // registers.
   struct Leave {
     // The handler that was replaced is destroyed with `call.successor`, last, because its
     // destructor may use the slot or destroy it.

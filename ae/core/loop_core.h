@@ -59,9 +59,9 @@ class LoopCore {
   /// Begins one part of an iteration. The clock is read only when the part first needs its start
   /// time.
   void begin_slice() noexcept { time_known_ = false; }
-  /// Like EventLoop::now(): inside a handler, the start time of this part of the iteration. The
-  /// clock is read only on first use, so an iteration that never asks for the time does not pay for
-  /// it.
+  /// Like EventLoop::now(). Inside a handler this is the start time of the current part of the
+  /// iteration, see begin_slice(). The clock is read only on first use in that part, so an
+  /// iteration that never asks for the time does not pay for it.
   TimePoint now() const {
     if (!in_handler()) return std::chrono::steady_clock::now();
     return slice_began();

@@ -51,8 +51,8 @@ void pin(pthread_t thread, int processor) {
   const std::size_t bytes = CPU_ALLOC_SIZE(size);
   CPU_ZERO_S(bytes, set.get());
   CPU_SET_S(static_cast<std::size_t>(processor), bytes, set.get());
-  // This fails if the processor has gone offline or a cgroup has removed it. The thread then keeps
-  // its previous affinity.
+  // pthread_setaffinity_np() fails if the processor has gone offline or a cgroup has removed it.
+  // The thread then keeps its previous affinity.
   (void)pthread_setaffinity_np(thread, bytes, set.get());
 }
 
@@ -87,7 +87,7 @@ class LoopGroup::Member {
   Core& core_;
   const std::size_t index_;
   // True if the thread has left run(): it may then have been joined, and must not be pinned.
-  // Guarded by `placing`.
+  // Guarded by the mutex `placing`.
   bool ended_ = false;
   std::thread thread_;
 };
@@ -107,7 +107,7 @@ struct LoopGroup::Core {
       if (!failure) failure = std::move(why);
       if (before_ready) ++settled;
       changed.notify_all();
-      // The group's constructor is still running; it stops the other loops itself.
+      // While the group is being constructed, only its constructor stops the other loops.
       if (!constructed) return;
     }
     stop_all();

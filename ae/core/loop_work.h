@@ -108,7 +108,7 @@ class LoopWork {
            own_spin_.mode == Spin::Mode::kNo && !idle.on() && !stop_requested_ && !single &&
            posts_.empty();
   }
-  /// Whether that is so, and no source is to be visited either.
+  /// Whether quiet_but_sources() is true, and the loop has no source to visit either.
   bool quiet() const noexcept { return sources.idle() && quiet_but_sources(); }
   /// Records that the work before the sleep is done and the loop is about to sleep.
   void sleep_begins() noexcept {
@@ -130,8 +130,8 @@ class LoopWork {
   void begin_single() noexcept {
     single = true;
     core_.stir();
-    // If handlers have run, before_sleep() records that work was found, so the spin is kept until
-    // then.
+    // If handlers have run since the last poll, the spin has found work. It is not dropped then,
+    // because before_sleep() will record that result.
     if (!core_.ran_any()) idle.drop_spin();
   }
   bool posts_waiting() const noexcept {

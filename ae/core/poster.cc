@@ -24,8 +24,8 @@ bool Poster::Queue::push(std::function<void()>&& fn) {
 void Poster::Queue::leave_to_parent() noexcept {
   if (!made_here_.inherited()) return;
   made_here_.renew();
-  // Destroying these functions may run any destructor of the program. They are therefore kept until
-  // the queue itself is destroyed.
+  // Destroying the parent's functions may run any destructor of the program. They are therefore
+  // kept until the queue itself is destroyed.
   of_parent_.swap(functions_);
   pending_.store(false, std::memory_order_relaxed);
 }

@@ -40,8 +40,8 @@ struct Question {
     }
     return true;
   }
-  /// If the calling thread is the loop's thread, answers the question at once. Returns whether this
-  /// call has answered it.
+  /// If the calling thread is the loop's thread, answers the question (calls `ask`) at once.
+  /// Returns whether it did so.
   bool answer_here() {
     Poster::Queue* const queue = Poster::Queue::of(poster);
     bool answered = false;
@@ -57,14 +57,14 @@ struct Question {
   EventLoop* loop = nullptr;
   std::size_t index = 0;
   Poster poster;  // the Poster of `loop`
-  // The function to call. It exists until all questions of the same ask_each() call are answered.
+  // The function to call. It exists until all loops that ask_each() asked have called it.
   const Ask* ask = nullptr;
   std::atomic<Step> step{Step::kOpen};
-  std::exception_ptr failure;  // valid once the question is answered
+  std::exception_ptr failure;  // exception of `ask`, or of the attempt to call it; null: none
 };
 using QuestionPtr = std::shared_ptr<Question>;
 
-/// The unanswered questions of the whole process.
+/// The questions (calls requested by ask_each()) of the whole process that are not answered yet.
 class Board {
  public:
   static Board& get() {
@@ -79,17 +79,17 @@ class Board {
     forget_parent();
     finish(question);
   }
-  /// Adds the question in `node`, a list of one entry, unless it is being answered already.
-  /// Allocates nothing: it must not fail, because the question has already been posted to its loop.
+  /// Adds the requested call in `node`, a list of one entry, unless the call has begun already.
+  /// Allocates nothing: it must not fail, because the call has already been posted to its loop.
   void put(std::list<QuestionPtr>& node) noexcept {
     const std::lock_guard lock(mutex_);
     forget_parent();
-    if (node.front()->step != Question::Step::kOpen) return;  // the loop has begun to answer it
+    if (node.front()->step != Question::Step::kOpen) return;  // the loop has begun the call
     open_.splice(open_.end(), node);
     changed_.notify_all();
   }
-  /// Waits until the questions `mine` are answered, and meanwhile answers the questions that are
-  /// sent to loops of this thread.
+  /// Waits until the loops have made the calls `mine`. Meanwhile makes the calls that other threads
+  /// request from loops of this thread, because those threads wait for them.
   void wait(const std::vector<QuestionPtr>& mine) {
     std::unique_lock lock(mutex_);
     forget_parent();
@@ -105,9 +105,9 @@ class Board {
         continue;
       }
       const QuestionPtr next = *to_me;
-      // The answer is a function of the program, so the mutex of the board (the list of open
-      // questions) must not be locked while it runs. Meanwhile another thread may take over the
-      // loop; answer_here() then does nothing.
+      // answer_here() calls a function of the program, so the mutex must not be locked meanwhile.
+      // While it is unlocked, another thread may take over the loop that is to make the call:
+      // answer_here() then does nothing.
       lock.unlock();
       const bool answered = next->answer_here();
       lock.lock();
@@ -137,10 +137,10 @@ class Board {
   std::list<QuestionPtr> open_;
 };
 
-/// Asks `count` loops, beginning with loop `first`. Once a question is posted, this function must
-/// wait for its answer, and must not throw before that. Everything that needs memory is therefore
-/// done before the first post; if a post itself fails, the failure counts as the answer of that
-/// loop.
+/// Has `count` loops, beginning with loop `first`, call `fn`, and waits for the calls. Once a call
+/// is posted to a loop, this function must not throw before the call is done. Everything that needs
+/// memory is therefore done before the first post; if a post itself fails, the failure counts as
+/// the result of that loop's call.
 void ask_some(Loops& loops, std::size_t first, std::size_t count, const Ask& fn) {
   Board& board = Board::get();
   std::vector<QuestionPtr> all;
@@ -168,8 +168,8 @@ void ask_some(Loops& loops, std::size_t first, std::size_t count, const Ask& fn)
     } catch (const std::exception&) {
       fail(question);
     }
-    // Only a posted question is put on the board, the list of open questions: its loop is certain
-    // to answer it, at the latest when the loop ends.
+    // Only a call that was posted to its loop is put on the board, the list of requested calls: the
+    // loop is certain to make such a call, at the latest when the loop ends.
     if (posted) board.put(nodes[i]);
   };
   std::vector<std::size_t> here;
@@ -194,8 +194,8 @@ void ask_some(Loops& loops, std::size_t first, std::size_t count, const Ask& fn)
   }
   board.wait(all);
   for (const QuestionPtr& each : all) {
-    // The exception is taken out of the question, because the loop's thread may be about to destroy
-    // the question.
+    // Moves the exception out of the Question: the loop's thread may be the last one to release the
+    // Question, and would then destroy the exception, too.
     if (std::exception_ptr why = std::exchange(each->failure, nullptr))
       std::rethrow_exception(std::move(why));
   }

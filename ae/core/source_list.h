@@ -31,7 +31,7 @@ class SourceList {
 
   /// Whether there is no source to visit: none is in the list, or all of them rest.
   bool idle() const noexcept {
-#ifdef AECONN_CHECKS  // set in debug, ASan and fuzzing builds; finds missing calls of wake()
+#ifdef AECONN_CHECKS  // in debug, ASan and fuzzing builds: finds missing calls of Source::wake()
     assert(none_rests_wrongly());
 #endif
     return awake_ == 0;
@@ -124,7 +124,7 @@ class SourceList {
 
   LoopCore& core_;
   std::vector<Source*> sources_;
-  std::size_t count_ = 0;  // sources_.size(), which takes longer to compute
+  std::size_t count_ = 0;  // equals sources_.size(), but is faster to read
   std::size_t awake_ = 0;  // number of sources that do not rest (Source::rest())
   // The only source that does not rest, and its index; null and kNone: there are more such sources,
   // or none.

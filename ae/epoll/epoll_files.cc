@@ -77,8 +77,8 @@ std::uint32_t EpollFiles::wanted(const File& file) noexcept {
 EpollFiles::File& EpollFiles::get(int fd) {
   const auto at = static_cast<std::size_t>(fd);
   if (at >= files_.size()) {
-    // The table has an entry for each number up to the highest descriptor. The check keeps an
-    // invalid number from making it huge.
+    // The table of files has an entry for each number up to the highest descriptor. Without the
+    // check of `fd`, an invalid number could make the table huge.
     if (!is_open(fd)) refuse_closed_descriptor();
     files_.resize(std::max(at + 1, files_.size() * 2));
   }
@@ -149,7 +149,7 @@ void EpollFiles::forget(File& file) noexcept {
   // must not remove the parent's descriptors from it.
   if (made_here_.inherited()) return;
   epoll_event unused{};
-  // The call fails if the descriptor is closed, because the kernel has then removed it from the
+  // epoll_ctl() fails if the descriptor is closed, because the kernel has then removed it from the
   // epoll instance.
   (void)::epoll_ctl(epoll_, EPOLL_CTL_DEL, file.fd, &unused);
 }
@@ -252,7 +252,7 @@ void EpollFiles::dispatch_ready() {
   }
 }
 
-// Runs the handlers for any events; run_due() itself handles the usual event, input alone.
+// Runs the handlers for any set of events; run_due() itself handles the usual one, EPOLLIN alone.
 void EpollFiles::run_all_due(File& file, std::uint32_t events) {
   const bool failed = (events & (EPOLLERR | EPOLLHUP)) != 0;
   const std::uint32_t ready = (failed ? kBoth : events & kBoth) & file.in_kernel;

@@ -57,8 +57,8 @@ class EpollFiles {
   [[gnu::always_inline]] bool dispatch(const epoll_event& event) {
     File* const file = file_of(event);
     if (file == nullptr) return false;
-    // A settled loop (LoopCore::settled()), which only serves descriptors, skips both steps: it has
-    // no events that were recorded by leave(), and handlers are allowed to run.
+    // A settled loop (LoopCore::settled()) only serves descriptors. It need not call forget_left(),
+    // since leave() has recorded no events, nor may_run(), since its handlers are allowed to run.
     if (!core_.settled()) {
       forget_left(*file);
       if (!core_.may_run(kFileEvents)) return true;
@@ -123,7 +123,7 @@ class EpollFiles {
 
   static std::uint32_t wanted(const File& file) noexcept;
   File* find(int fd) const noexcept {
-    // A negative fd becomes a number beyond the end of any table, so that no file is found.
+    // A negative fd is converted to a number larger than any table, so that no file is found.
     const auto at = static_cast<std::size_t>(fd);
     return at < files_.size() ? files_[at].get() : nullptr;
   }

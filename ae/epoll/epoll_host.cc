@@ -78,7 +78,7 @@ std::size_t EpollLoop::Impl::dispatch_nested() {
   const Process was_allowed = std::exchange(core.allowed, kFullIteration);
   core.begin_iteration();
   core.begin_slice();
-  // The nested call may make the remaining events of the outer call invalid.
+  // This nested dispatch() may make the events that the outer dispatch() has not served invalid.
   drop_events();
   loop.set_host_may_sleep(false);
   files.sync();

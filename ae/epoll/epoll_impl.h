@@ -54,7 +54,7 @@ struct [[gnu::visibility("hidden")]] EpollLoop::Impl {
   bool iterate();
   bool iterate_settled();
   bool end_iteration(bool sources_sleep);
-  // These functions are the parts of an iteration.
+  // The functions below are the parts of an iteration of the loop.
   bool before_sleep();
   bool ready_to_sleep(bool sources_sleep);
   void wait(bool may_sleep);
@@ -137,12 +137,12 @@ struct [[gnu::visibility("hidden")]] EpollLoop::Impl {
   bool prepares = false;  // true if the host calls prepare() before each of its sleeps
 };
 
-/// Runs the part before the sleep. Returns true if no work is left, so that the loop may sleep.
+/// Does the work of an iteration before the sleep. Returns true if no work is left: it may sleep.
 [[gnu::always_inline]] inline bool EpollLoop::Impl::before_sleep() {
   return ready_to_sleep(work.before_sleep(true));
 }
 
-/// Runs what before_sleep() does after the sources. `sources_sleep`: whether they have no work.
+/// Does the work before a sleep, except that of the sources. `sources_sleep`: they have no work.
 [[gnu::always_inline]] inline bool EpollLoop::Impl::ready_to_sleep(bool sources_sleep) {
   files.sync();
   if (files.has_refused()) retry_refused();
@@ -166,8 +166,8 @@ struct [[gnu::visibility("hidden")]] EpollLoop::Impl {
   work.after_sleep();
   if (event_count == 1 && next_event == 0 && !files.has_ready() && !files.has_left() &&
       !core.aborting()) {
-    // The usual case: a single event, so no other handler of a file is due. (If a hook has called
-    // dispatch(), which serves the event, next_event is not 0.)
+    // The usual case: a single event, so no other handler of a file is due. (`next_event` is not 0
+    // if a hook has called dispatch(), which has already served the event.)
     next_event = 1;
     serve_file(events[0]);
   } else {

@@ -20,8 +20,8 @@ void EpollLoop::Impl::wake_for_post(void* self) noexcept { static_cast<Impl*>(se
 /// Replaces the descriptors that this process, a child of fork(), shares with its parent.
 void EpollLoop::Impl::after_fork() {
   const bool was_hosted = hosted();
-  // The files are prepared first, because the descriptors opened below may reuse numbers that the
-  // child has closed.
+  // First finds the files that the child has closed: the descriptors that are opened below may get
+  // their numbers, and the files would then look open.
   files.after_fork();
   own.after_fork();
   timers.forget_alarm();

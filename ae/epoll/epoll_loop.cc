@@ -74,7 +74,7 @@ EpollLoop::Impl::Impl(EpollLoop& its_loop) : loop(its_loop) {}
 
 void EpollLoop::Impl::shut_down() {
   loop.set_host_may_sleep(false);
-  turning = true;  // set, so that later changes do not update the host's descriptor
+  turning = true;  // so that changed_outside() does nothing from now on
   work.shut_down([this] {
     timers.clear();
     files.clear();
@@ -197,7 +197,7 @@ void EpollLoop::Impl::collect() {
 /// a handler has thrown.
 bool EpollLoop::Impl::iterate() { return end_iteration(work.before_sleep(true)); }
 
-/// Runs the part of iterate() that follows the sources. `sources_sleep`: whether they have no work.
+/// Runs the rest of an iteration, after the work of the sources. `sources_sleep`: none is left.
 bool EpollLoop::Impl::end_iteration(bool sources_sleep) {
   const bool may_sleep = ready_to_sleep(sources_sleep);
   if (work.stopping() || core.aborting()) return false;
@@ -210,7 +210,7 @@ bool EpollLoop::Impl::end_iteration(bool sources_sleep) {
 /// Runs one iteration of a settled loop, which only waits for descriptors and posted functions
 /// (LoopCore::settled()). Returns false if a handler has thrown.
 [[gnu::always_inline]] inline bool EpollLoop::Impl::iterate_settled() {
-#ifdef AECONN_CHECKS  // set in debug, ASan and fuzzing builds; finds missing calls of stir()
+#ifdef AECONN_CHECKS  // in debug, ASan and fuzzing builds: finds missing calls of LoopCore::stir()
   assert(quiet());
 #endif
   bool may_sleep = true;
@@ -245,8 +245,8 @@ bool EpollLoop::Impl::end_iteration(bool sources_sleep) {
 /// whether it was an event of the timerfd. The timerfd is edge-triggered: the kernel reports each
 /// of its events only once, so all of them must be passed to this function.
 bool EpollLoop::Impl::note(const epoll_event& event) noexcept {
-  // show_work(true) makes the epoll instance readable for a host's loop. Where this loop itself
-  // waits on the epoll instance, that must end: the wait would always return at once.
+  // show_work(true) has made the epoll instance readable, for a host program's loop. In run() and
+  // process_events() this loop itself waits on it, and could not sleep: ends its being readable.
   if (EpollDescriptors::is_work(event) && (work.running || work.single)) own.show_work(false);
   if (!EpollDescriptors::is_alarm(event)) return false;
   timers.alarm_came();

@@ -114,8 +114,8 @@ class EpollTimers : public LoopTimers {
   // After this many sleeps whose time-out was limited by the same timer, the timerfd is used
   // instead of time-outs.
   static constexpr unsigned kSleepsOutlasted = 16;
-  // The same, if the timer before it was left to the timerfd: a periodic timer outlasts about as
-  // many sleeps each time.
+  // Used instead of kSleepsOutlasted if the timerfd was used for the previous timer: a periodic
+  // timer can be expected to limit many sleeps again.
   static constexpr unsigned kSleepsOutlastedAgain = 3;
 
   void set_alarm(int alarm) noexcept {
@@ -128,9 +128,9 @@ class EpollTimers : public LoopTimers {
   // Time for which the timerfd is set; kNever: it is not set, or has expired.
   TimePoint set_for_ = kNever;
   TimePoint outlasting_ = kNever;  // expiry of the timer that limited the last sleeps; kNever: none
-  unsigned sleeps_ = 0;       // number of the last sleeps that one and the same timer has limited
-  unsigned most_sleeps_ = kSleepsOutlasted;  // the number after which that timer is left
-  // True if the last timer that limited sleeps was left to the timerfd.
+  unsigned sleeps_ = 0;            // number of sleeps that the timer of outlasting_ has limited
+  unsigned most_sleeps_ = kSleepsOutlasted;  // if sleeps_ exceeds this, the timerfd is used
+  // True if the timerfd was set for the last timer that limited sleeps, to replace their time-outs.
   bool left_ = false;
   bool alarm_tells_ = false;  // true if the timerfd expires no later than the next timer
 };

@@ -67,8 +67,8 @@ class LibevCore : public LoopCore {
     ev_unref(loop);
   }
 
-  /// These functions start and stop a watcher that must not keep a borrowed ev_loop (the host
-  /// program's) running. Starting an active watcher or stopping an inactive one has no effect.
+  /// The two functions below start and stop a watcher that must not keep a borrowed ev_loop (the
+  /// host program's) running. Starting an active watcher or stopping an inactive one has no effect.
   template <class Watcher>
   void start_unreferenced(void (*start)(struct ev_loop*, Watcher*), Watcher& watcher) noexcept {
     if (ev_is_active(&watcher)) return;

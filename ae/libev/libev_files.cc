@@ -169,8 +169,8 @@ int LibevFiles::wanted(const File& file) noexcept {
 LibevFiles::File& LibevFiles::get(int fd) {
   const auto at = static_cast<std::size_t>(fd);
   if (at >= files_.size()) {
-    // The table has an entry for each number up to the highest descriptor. The check keeps an
-    // invalid number from making it huge.
+    // The table of files has an entry for each number up to the highest descriptor. Without the
+    // check of `fd`, an invalid number could make the table huge.
     if (!descriptor_open(fd)) refuse_closed_descriptor();
     files_.resize(std::max(at + 1, files_.size() * 2));
   }
@@ -195,7 +195,7 @@ void LibevFiles::mark_dirty(File& file) noexcept {
 void LibevFiles::sync(File& file) {
   const int want = wanted(file);
   const int have = ev_is_active(&file.io) ? file.io.events & kReadWrite : 0;
-  // If `want` is 0, remove() has already stopped the watcher.
+  // If no event is wanted (`want` is 0), remove() has already stopped the watcher.
   if (want == have || want == 0) return;
   const int fd = file.io.fd;
   ev_io_stop(core_.loop, &file.io);

@@ -84,7 +84,7 @@ class LibevFiles {
   static int wanted(const File& file) noexcept;
 
   File* find(int fd) const noexcept {
-    // A negative fd becomes a number beyond the end of any table, so that no file is found.
+    // A negative fd is converted to a number larger than any table, so that no file is found.
     const auto at = static_cast<std::size_t>(fd);
     return at < files_.size() ? files_[at].get() : nullptr;
   }

@@ -84,7 +84,7 @@ struct [[gnu::visibility("hidden")]] LibevLoop::Impl {
   void after_fork() noexcept;
   void refuse_reentry(const char* what) const;
 
-  // These functions are the parts of an iteration, in order.
+  // The functions below are the parts of an iteration of the loop, in the order in which they run.
   void before_sleep();
   void set_sleep(bool allowed) noexcept;
   /// Returns whether the loop may sleep now: no function was posted. From here on, a thread that
@@ -174,13 +174,14 @@ void LibevLoop::Impl::shut_down() {
 void LibevLoop::Impl::wake_for_post(void* self) noexcept {
   Impl& impl = *static_cast<Impl*>(self);
   if (!impl.core.asleep.exchange(false, std::memory_order_acq_rel)) return;
-  if (impl.work.inherited()) return;  // in a child of fork(), the write would wake the parent
+  if (impl.work.inherited()) return;  // a child of fork() would wake its parent's loop instead
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(impl.wake_fd, &one, sizeof one);
 }
 
 void LibevLoop::Impl::on_wake(int revents) noexcept {
-  // A child of fork() must not take the wake-up from its parent.
+  // A child of fork() must not read the eventfd, which it shares with its parent: the parent would
+  // miss the wake-up.
   if (work.inherited()) return core.stop_unreferenced(ev_io_stop, wake);
   std::uint64_t count;
   [[maybe_unused]] const ssize_t size = ::read(wake_fd, &count, sizeof count);
@@ -204,7 +205,7 @@ void LibevLoop::Impl::run() {
   if (work.take_stop()) return;
   work.running = true;
   work.idle.drop();
-  // The reference keeps ev_run() running until stop(), even without active watchers.
+  // ev_ref() keeps ev_run() running until stop(), even without active watchers.
   if (!core.owned) ev_ref(core.loop);
   ev_run(core.loop, 0);
   core.woke();
@@ -236,7 +237,8 @@ std::size_t LibevLoop::Impl::process_events(Process flags) {
 
 void LibevLoop::Impl::after_fork() noexcept {
   ev_loop_fork(core.loop);
-  // The files are prepared first, because the new eventfd may reuse a number that the child closed.
+  // Stops the files' watchers first: the new eventfd may get the number of a descriptor that the
+  // child has closed.
   files.after_fork();
   core.stop_unreferenced(ev_io_stop, wake);
   ::close(wake_fd);
@@ -308,8 +310,8 @@ void LibevLoop::Impl::before_sleep() {
   timers.sync();
   if (timers.has_due() && core.allows(kTimeEvents)) may_sleep = false;
   if (may_sleep) may_sleep = fall_asleep();
-  // The watcher `tail` must be started here. The wake-up for posted functions may not have arrived
-  // yet, and libev does not know of timers that are already due.
+  // Starts the watcher `tail`, which runs posted functions and expired timers: libev may not have
+  // seen the wake-up for the functions yet, and does not know of timers that are already due.
   if (!may_sleep && (work.posts_waiting() || timers.has_due())) {
     core.start_unreferenced(ev_check_start, core.tail);
   }
