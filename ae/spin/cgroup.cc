@@ -12,7 +12,7 @@ namespace ae { inline namespace AECONN_ABI {
 bool find_cgroup(const char* list, std::span<char> group) noexcept {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(list, "re"), &std::fclose);
   if (!file) return false;
-  // A line for each hierarchy of version 1, whose number the kernel limits, and one for version 2.
+  // The file has a line for each cgroup hierarchy: a limited number of version 1, one of version 2.
   char* line = nullptr;
   std::size_t size = 0;
   bool found = false;

@@ -8,9 +8,9 @@
 
 namespace ae { inline namespace AECONN_ABI {
 
-/// Writes into `group` the path of the process's cgroup of version 2, as the file `list` says,
-/// whose form is that of /proc/self/cgroup; terminated by a null character. Returns false if there
-/// is none, or if it does not fit.
+/// Finds the path of the process's cgroup of version 2 in the file `list`, which has the form of
+/// /proc/self/cgroup, and writes the path into `group`, terminated by a null character. Returns
+/// false if the file has no such path, or if `group` is too small.
 bool find_cgroup(const char* list, std::span<char> group) noexcept;
 
 }}  // namespace ae

@@ -7,10 +7,10 @@
 
 namespace ae { inline namespace AECONN_ABI {
 
-/// Reads from the system how many processors the calling thread, or the process's first thread if
-/// that is more, may use, and whether a CPU quota limits the process (the cgroup's cpu.max, which
-/// is not read in every call). If the system does not provide a value, no restriction is assumed.
-/// look() does not set the members `spun` and `lost` of Seen.
+/// Reads from the system how many processors the calling thread may use, or the process's first
+/// thread if that may use more; and whether the process has a CPU quota of less than one processor
+/// (file cpu.max of its cgroup, which only some of the calls read). If the system does not provide
+/// a value, no restriction is assumed. look() does not set the members `spun` and `lost` of Seen.
 class SpinEnvironment {
  public:
   SpinRoom::Seen look() noexcept;

@@ -85,8 +85,9 @@ void SpinGovernor::ended(TimePoint now, Found how) noexcept {
   if (probe_left_ == 0 || alone || vain_ == kVainSpins) end_probe(now);
 }
 
-// Records what one idle period has earned or lost. A loss in a probe (trial spins) is not taken
-// from the purse, the CPU time that other spins may lose; earnings always fill the purse.
+// Counts `gain`, the CPU time that the spin of one idle period has saved (negative: lost). A loss
+// in a probe (a series of trial spins) does not reduce purse_, the CPU time that other spins may
+// still lose; a gain always raises it, up to its limit.
 void SpinGovernor::settle(std::int64_t gain) noexcept {
   if (probing_)
     probe_gain_ += gain;
@@ -98,10 +99,10 @@ void SpinGovernor::settle(std::int64_t gain) noexcept {
     purse_ = std::min(purse_ + gain, std::int64_t{kPurse.count()});
 }
 
-// Lowers the bound of the wake-up latency L after a spin that found no work: the wake-up took at
-// most the rest of the idle period. If L was assumed to be longer, the recorded gaps (idle times
-// without L) are too short and are discarded. After a probe or a retry they are kept, because the
-// recorded gaps did not lead to that spin.
+// After a spin that found no work, lowers the bound of the wake-up latency L if the idle period has
+// ended sooner than L after the spin, since the wake-up was a part of that time. The recorded gaps
+// (idle times minus L) are then too short, and are discarded. They are kept after a probe or a
+// retry, spins whose length does not depend on the recorded gaps.
 void SpinGovernor::learn_latency(std::int64_t passed) noexcept {
   const std::int64_t most = passed - budget_;
   if (budget_ == 0 || most >= latency() || prices_.latency_is_given) return;
@@ -112,9 +113,9 @@ void SpinGovernor::learn_latency(std::int64_t passed) noexcept {
   weight_.back() = kWeight;
 }
 
-// Lowers the bound of the wake-up latency L after a probe. Spins find work sooner than sleeps, by
-// the time of the loop's wake-up, or by more if the peer now spins too. The medians of both times
-// are compared.
+// Lowers the bound of the wake-up latency L after a probe (a series of trial spins). Spins find
+// work sooner than sleeps, by at least the time of the loop's wake-up. So L is at most the median
+// length of sleeps minus the median length of the probe's spins that found work.
 void SpinGovernor::learn_latency_of_probe() noexcept {
   if (probe_hits_ < kProbeRun / 2 || slept_ < kFirstSleeps) return;
   const auto middle = gaps_.begin() + probe_hits_ / 2;
@@ -134,15 +135,15 @@ void SpinGovernor::learn_latency_of_hit(std::int64_t gap) noexcept {
 void SpinGovernor::learn_sleep(std::int64_t passed) noexcept {
   if (budget_ != 0) {
     if (!probing_ && streak_ == kStreak) retries_ = kRetries;
-    // The peer has paused for so long that no spin of this loop could make it spin again: stops
-    // retrying.
+    // An idle period longer than two of the longest spins and a usual sleep means that the peer has
+    // paused. The long spins, which try to make both loops spin again, then end.
     if (retries_now_ && passed > 2 * cap_ + usual_sleep_) retries_ = 0;
     streak_ = 0;
     return;
   }
   streak_ = 0;
-  // The bound on the latency rises slowly, because the reason that lowered it may be gone, or was
-  // an accident.
+  // After each sleep that no spin preceded, raises the bound of the wake-up latency a little: the
+  // observation that lowered it may have been an accident, or out of date.
   if (latency_bound_ < prices_.sleep_latency.count())
     latency_bound_ += (prices_.sleep_latency.count() - latency_bound_) / 512 + 1;
   if (slept_ < kFirstSleeps) {
@@ -157,8 +158,8 @@ void SpinGovernor::learn_sleep(std::int64_t passed) noexcept {
 
 void SpinGovernor::learn(std::int64_t gap) noexcept {
   const unsigned decay = probing_ ? kProbeDecay : kDecay;
-  // The weight of each histogram bin loses 1 more than its share, so that it decays to exactly 0. A
-  // weight that remained when the bin's sum has become 0 would count as a gap of length zero.
+  // The weight of each histogram bin decreases by a fixed fraction and by 1 more, so that it can
+  // reach 0. A weight that remained when the bin's sum is 0 would count as a gap of length zero.
   for (std::uint32_t& each : weight_) each -= (each >> decay) + (each != 0 ? 1 : 0);
   for (std::uint64_t& each : sum_) each -= each >> decay;
   const auto bin =
@@ -218,7 +219,7 @@ void SpinGovernor::end_probe(TimePoint now) noexcept {
   if (probe_gain_ >= kWorthAProbe * price_) return probes_pay();
   debt_ = std::min(std::max(debt_, debt_ - probe_gain_), kProbeRun * cap_);
   // While probes are frequent, the distance to the next one is only doubled: two loops that have
-  // ceased to spin at the same time need several tries to find each other.
+  // ceased to spin at the same time need several probes until both spin again.
   const unsigned farther = probe_periods_ < kProbePeriods ? 2 : 4;
   probe_periods_ = std::min(farther * probe_periods_, kMostProbePeriods);
   probe_time_ = std::min(farther * probe_time_, std::int64_t{Duration(kMostProbeTime).count()});

@@ -18,8 +18,8 @@
 // the other's wake-up lengthens each gap. Therefore a loop occasionally probes: it spins in a
 // series of idle periods. The peer sees its sleeps become shorter, and joins with a probe of its
 // own. An interruption of two spinning loops, such as a system tick, makes both sleep; so after a
-// series of hits (spins that found work), a miss is followed by a few long spins, in which the two
-// meet again. A purse, an amount of CPU time, limits the loss by wrong guesses.
+// series of hits (spins that found work), a miss is followed by a few long spins, so that both spin
+// again. A purse, an amount of CPU time, limits the loss by wrong guesses.
 
 #include <algorithm>
 #include <array>
@@ -55,20 +55,20 @@ class SpinGovernor {
   static constexpr Duration kPurse = std::chrono::milliseconds(1);
   /// Number of idle periods in one probe (a series of trial spins).
   static constexpr unsigned kProbeRun = 32;
-  /// The minimum distance between two probes (series of trial spins), initially and at most: a
-  /// number of idle periods, and, in the next line, a time. After each probe in vain the distance
-  /// is multiplied by four (by two while it is below the initial value).
+  /// The minimum distance of two probes (series of trial spins) is a number of idle periods and a
+  /// time, initially kProbePeriods and kProbeTime. After each probe in vain both are multiplied by
+  /// four (by two while below the initial values), up to kMostProbePeriods and kMostProbeTime.
   static constexpr std::uint32_t kProbePeriods = 256, kMostProbePeriods = 16384;
   static constexpr Duration kProbeTime = std::chrono::milliseconds(100),
                             kMostProbeTime = std::chrono::milliseconds(6400);
   /// A probe (a series of trial spins) ends early after kVainSpins consecutive spins that found no
-  /// work, because the peer does not react to them. It also ends after half of its spins if those
-  /// after the first kJoined have lost more than they earned.
+  /// work, because the peer does not react to them. It also ends after half of its spins if the
+  /// spins after the first kJoined ones have lost more than they earned.
   static constexpr unsigned kVainSpins = 4, kJoined = 8;
-  /// After a probe (a series of trial spins) that earned the price of at least kWorthAProbe sleeps,
-  /// the next one may follow sooner: after kAgainPeriods idle periods and kAgainTime. The same
-  /// holds after a hit (a spin that found work) in a streak of hits, if it earned more than half
-  /// the price of a sleep and hits have earned back the loss of probes in vain.
+  /// A probe (a series of trial spins) that saved the price of at least kWorthAProbe sleeps reduces
+  /// the distance to the next probe to kAgainPeriods idle periods and kAgainTime. So does a spin
+  /// that found work, if it is at least the kStreak-th in a row, if it has saved more than half the
+  /// price of a sleep, and if spins have saved again what earlier probes had lost.
   static constexpr std::int64_t kWorthAProbe = 4;
   static constexpr std::uint32_t kAgainPeriods = 64;
   static constexpr Duration kAgainTime = std::chrono::milliseconds(5);
@@ -77,9 +77,10 @@ class SpinGovernor {
   /// spins), after 1/kJoinSooner of the usual distance between probes.
   static constexpr unsigned kShortSleeps = 4;
   static constexpr unsigned kJoinSooner = 4;
-  /// A miss (a spin that found no work) after kStreak consecutive hits counts as an accident. Up to
-  /// kRetries spins of the longest allowed length follow, until the peer pauses, and only while the
-  /// purse (the CPU time that may still be lost) is at least half full.
+  /// If a spin finds no work after kStreak consecutive spins that found some, this may be an
+  /// accident: kRetries spins of the longest allowed length follow. They end early if the peer
+  /// pauses, or if purse(), the CPU time that spins may still lose, is less than half of kPurse or
+  /// than one such spin.
   static constexpr unsigned kStreak = 16, kRetries = 8;
 
   SpinGovernor() noexcept { set(Prices{}); }
@@ -117,8 +118,8 @@ class SpinGovernor {
 
  private:
   static constexpr std::size_t kEdges = 16;
-  // The upper edges of the bins of a histogram of gaps (times until work arrives), half an octave
-  // apart, in ns. A gap belongs to the first bin whose edge is not below it.
+  // The upper edges of the bins of a histogram of gaps (times until work arrives), two for each
+  // doubling, in ns. A gap belongs to the first bin whose edge is not below it.
   static constexpr std::array<std::int64_t, kEdges> kEdge = {
       1'000,  1'500,  2'000,  3'000,  4'000,  6'000,  8'000,   12'000,
       16'000, 24'000, 32'000, 48'000, 64'000, 96'000, 128'000, 192'000};
@@ -132,8 +133,8 @@ class SpinGovernor {
   static constexpr std::int64_t kMargin = 8;
   // A probe (a series of trial spins) is started only if spins may find work: if more than 1/kHope
   // of the recorded gaps are no longer than the longest allowed spin, or if the usual sleep is at
-  // most twice as long as that spin. Such a sleep consists of two wake-ups, the loop's own and the
-  // peer's, and a spin only has to wait for the peer's.
+  // most twice as long as that spin. If both loops sleep, a sleep lasts for two wake-ups, this
+  // loop's and the peer's, and a spin only has to wait for the peer's.
   static constexpr std::uint32_t kHope = 4;
 
   std::int64_t best_budget() const noexcept;
@@ -167,7 +168,7 @@ class SpinGovernor {
   // For each bin: sum of weight * length over the gaps in it, in ns.
   std::array<std::uint64_t, kEdges> sum_{};
 
-  // The usual length of a sleep is at first that of the shortest of this many sleeps.
+  // usual_sleep_ begins as the length of the shortest of the first kFirstSleeps sleeps.
   static constexpr unsigned kFirstSleeps = 16;
   // Running median of the lengths of sleeps that no spin preceded, in ns.
   std::int64_t usual_sleep_ = 0;
