@@ -67,13 +67,13 @@ class AECONN_API Stop {
   /// loop's thread, the constructor before the program starts any thread that does not block the
   /// signals. Throws conn::Error if the kernel gives no descriptor, or std::bad_alloc.
   explicit Stop(ae::EventLoop& loop, Settings settings);
-  explicit Stop(ae::EventLoop& loop) : Stop(loop, Settings()) {}  ///< with the default Settings
+  explicit Stop(ae::EventLoop& loop) : Stop(loop, Settings()) {}  ///< uses default Settings
   /// Creates a Stop for a server on all loops of a group. The group's first loop controls the stop.
   /// No loop of the group may be ended alone, by its own stop(). At the end the Stop calls
   /// loops.stop(). Throws ae::LoopError on a thread of the group or if a loop has ended; otherwise
   /// throws like the constructor for one loop.
   explicit Stop(ae::LoopGroup& loops, Settings settings);
-  explicit Stop(ae::LoopGroup& loops) : Stop(loops, Settings()) {}  ///< with the default Settings
+  explicit Stop(ae::LoopGroup& loops) : Stop(loops, Settings()) {}  ///< uses default Settings
   /// Creates a Stop for a server whose sessions are on the loops `serving`. The loop `control`,
   /// which must be on the calling thread and not one of `serving`, controls the stop. At the end
   /// the Stop calls control.stop().

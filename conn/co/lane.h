@@ -132,8 +132,8 @@ class Lane {
     return (ready_ && ++at_once_ <= kAtOnce && has_time()) ||
            connection_->state() != State::kConnected;
   }
-  /// Records whether the next try is expected to find the connection ready, judging by the previous
-  /// try.
+  /// Records whether the connection is expected to be ready for the next operation, which
+  /// is then tried at once.
   void expect(bool ready) noexcept { ready_ = ready; }
   bool expected() const noexcept { return ready_; }
   Connection& connection() const noexcept { return *connection_; }
@@ -237,7 +237,7 @@ class Lane {
         connection_->set_write_handler(nullptr);
       }
     } catch (const std::bad_alloc&) {
-      // There is no memory for the Carrier to stop watching for this event. The handler is removed
+      // The transport has no memory to end its watch for readiness. The handler is removed
       // nevertheless.
     }
   }
@@ -313,7 +313,7 @@ class Lane {
   unsigned& at_once_;
   Connection* connection_;
   Operation* waiting_ = nullptr;
-  Watch* watch_ = nullptr;  // the innermost Watch object; null if there is none
+  Watch* watch_ = nullptr;  // the innermost Watch; null: the lane is resuming no coroutine
   ae::TimerId timer_ = 0;
   ae::TimePoint due_;
 };

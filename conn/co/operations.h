@@ -243,7 +243,7 @@ class Write final : public Operation {
 class Writable final : public Operation {
  public:
   Writable(Lane& lane, ae::Duration limit) noexcept : Operation(lane, limit) {
-    lane.expect(false);  // so that advance() does not succeed before the loop reports readiness
+    lane.expect(false);  // makes the operation wait until the loop reports readiness
   }
   Result await_resume() const noexcept { return {0, error_}; }
 

@@ -118,10 +118,10 @@ class Resumption {
     innermost_ = around_;
     if (look_) go_up();
   }
-  // Runs the deferred action (Node::due) of the highest node that has one and no longer runs, among
-  // the resumed node and those that await it; the action also disposes of the nodes below. If a
-  // higher node with a deferred action is still running because of another resumption, cancels the
-  // operations that began to wait below that node after its action was deferred.
+  // Looks at the resumed node and at all nodes that await it, directly or indirectly. Runs the
+  // deferred action (Node::due) of the highest one that has such an action and no longer runs; the
+  // nodes below it end with it. If a node with a deferred action still runs, because of another
+  // resumption, cancels the operations below it that began to wait after the action was deferred.
   void go_up() noexcept {
     Node* highest = nullptr;
     Node* kept = nullptr;
@@ -204,8 +204,8 @@ class Link {
       if (Resumption::runs(*each)) return true;
     return false;
   }
-  /// Called when this link is resumed: calls its function, and those of further links that this
-  /// leads to. Returns the coroutine to continue with; an empty Waiter if there is none.
+  /// Called when this Link is resumed: calls its function, then, as long as that returns another
+  /// Link, the function of that one. Returns the coroutine to resume; an empty Waiter: none.
   Waiter next() noexcept {
     for (Link* link = this;;) {
       const Waiter waiter = link->next_(*link);
@@ -218,7 +218,7 @@ class Link {
   static void on_resume(void* link) {
     if (const Waiter waiter = static_cast<Link*>(link)->next(); waiter) waiter.begin();
   }
-  // Does nothing, because the owner of the Link destroys it.
+  // Called by destroy() of the handle. Does nothing, because the owner of the Link destroys it.
   static void on_destroy(void*) noexcept {}
 
   [[maybe_unused]] void (*const resume_)(void*) = &on_resume;
@@ -251,8 +251,8 @@ Node* node_of(std::coroutine_handle<Promise> handle) noexcept {
 /// that coroutine, and so cannot defer its destruction.
 class Watched {
  public:
-  /// A local variable of a function of the operation, which says whether the operation still
-  /// exists.
+  /// A local variable of a member function of an operation, which tells that function whether the
+  /// operation still exists.
   class Watch {
    public:
     explicit Watch(Watched& operation) noexcept : operation_(&operation) {

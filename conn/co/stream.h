@@ -109,7 +109,7 @@ class Stream {
   void consume(std::size_t size) noexcept {
     connection_->consume(size);
     shown_ -= size < shown_ ? size : shown_;
-    // All bytes shown are consumed, so the next operation waits until the loop reports new data.
+    // All bytes that peek() returned are consumed: the next read waits until the loop reports data.
     if (shown_ == 0) reader_.expect(false);
   }
   /// Writes all bytes. After an error `size` says how many the connection accepted. With no bytes

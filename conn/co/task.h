@@ -157,7 +157,7 @@ class [[nodiscard]] AwaitTask : public OfLibrary, private Watched {
     if (frame_.done() || !Resumption::put_off(promise, &destroy_frame<Promise<T>>)) {
       frame_.destroy();
     } else {
-      // The task is running: put_off() destroys its frame later. Until then no coroutine awaits it.
+      // The task is running: put_off() destroys its frame later. The task has lost its awaiter.
       promise.above = nullptr;
       promise.awaited_by = nullptr;
     }

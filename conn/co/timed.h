@@ -52,7 +52,7 @@ class Timed : public OfLibrary {
   }
   void stop_timer() noexcept {
     const ae::TimerId timer = std::exchange(timer_, 0);
-    // Once the loop is destroyed, alive_ is no longer open and the timer does not exist any more.
+    // alive_.open() is false once the loop is destroyed; the timer does not exist any more then.
     if (timer != 0 && alive_.open()) loop_->remove_time_event(timer);
   }
 
