@@ -258,8 +258,8 @@ void LibevLoop::Impl::stop() noexcept {
 
 // --- the part of an iteration before the sleep ---------------------------------------------------
 
-// Allows or prevents the sleep. libev polls without sleeping while an idle watcher is active, so
-// one is started to prevent it; come_back() keeps a borrowed ev_loop running for another iteration.
+// Allows or prevents the sleep. libev does not sleep while an idle watcher is active, so one is
+// started to prevent it. If the program runs the ev_loop, come_back() makes it iterate once more.
 [[gnu::always_inline]] inline void LibevLoop::Impl::set_sleep(bool allowed) noexcept {
   if (allowed) {
     if (ev_is_active(&core.no_sleep)) core.stop_unreferenced(ev_idle_stop, core.no_sleep);

@@ -124,8 +124,8 @@ void SpinGovernor::learn_latency_of_probe() noexcept {
   if (sooner < now) latency_bound_ = std::max(sooner, now / 2);
 }
 
-// Lowers the bound of the wake-up latency L after one successful spin, like
-// learn_latency_of_probe(), but only by a step, because it is a single observation.
+// Lowers the upper bound of the wake-up latency L after one spin that found work. One observation
+// proves little, so the bound moves only an eighth of the way towards what it suggests.
 void SpinGovernor::learn_latency_of_hit(std::int64_t gap) noexcept {
   const std::int64_t sooner = usual_sleep_ - gap, now = latency();
   if (slept_ == kFirstSleeps && sooner < now)

@@ -72,9 +72,9 @@ class SpinGovernor {
   static constexpr std::int64_t kWorthAProbe = 4;
   static constexpr std::uint32_t kAgainPeriods = 64;
   static constexpr Duration kAgainTime = std::chrono::milliseconds(5);
-  /// If kShortSleeps consecutive sleeps are shorter than usual, by more than half the CPU time of a
-  /// sleep, the peer may be spinning. This loop then joins it with a probe (a series of trial
-  /// spins), after 1/kJoinSooner of the usual distance between probes.
+  /// kShortSleeps sleeps in a row that are much shorter than usual (by more than half the CPU time
+  /// of a sleep) suggest that the peer now spins. To learn whether spinning pays here, too, the
+  /// next probe (a series of trial spins) comes after 1/kJoinSooner of the usual wait.
   static constexpr unsigned kShortSleeps = 4;
   static constexpr unsigned kJoinSooner = 4;
   /// If a spin finds no work after kStreak consecutive spins that found some, this may be an

@@ -69,8 +69,8 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   /// may, when they are notified, still move a listener to another loop, or take its pending
   /// connections.
   void add_last(LoopEndWatcher& watcher) noexcept;
-  /// Notifies the watchers that the loop ends. The destructor of a transport's per-loop state must
-  /// call it first, because that state may be destroyed before this set.
+  /// Notifies the LoopEndWatchers of this set that the loop ends. The destructor of a transport's
+  /// state of the loop must call it first: they use that state, which may go before this set does.
   void loop_ends() noexcept;
   /// Adds an object that accepts connections on this loop, without owning it, until it leaves the
   /// list or is destroyed. It must not be in any list.

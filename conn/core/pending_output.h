@@ -72,8 +72,8 @@ class PendingOutput {
   /// Stops using the chunk in which reserve() returns buffers. A reserved buffer that was not
   /// committed must not be used any more.
   void stop_filling() noexcept;
-  /// Queues memory of the program as output. `by_reference`: whether the Carrier may send it
-  /// without copying, so that it is offered first. Returns false if the queue is full.
+  /// Queues bytes in the program's memory as output. `by_reference`: whether to offer them to the
+  /// Carrier first, which may send them without a copy. Returns false if the queue is full.
   bool push(const Outgoing& bytes, bool by_reference) noexcept;
 
   // --- passing output to the Carrier -------------------------------------------------------------

@@ -108,7 +108,7 @@ class Spreading {
     return !by_program;
   }
 
-  /// Destroys the program's function (Spread::by()), which is not called afterwards.
+  /// Destroys the function that the program passed to Spread::by(). It is not called afterwards.
   void forget_function() noexcept;
 
  private:

@@ -141,8 +141,8 @@ class Link {
   bool can_disconnect() const noexcept;
   /// Queries the state of the device's port, because a port may go down without an event.
   void ask_port() noexcept;
-  /// Call when a request has failed as it does if the device's port has no link or no route: the
-  /// port counts as down until a query of its state shows otherwise.
+  /// Call when the failure of a request suggests that the device's port has no link or no route.
+  /// The port then counts as down until a query of its state shows that it is up.
   void on_no_route() noexcept;
   /// Destroys the queue pair, after processing the completions that are still in its completion
   /// queue.

@@ -57,8 +57,8 @@ class OneShotTimer {
   ae::EventLoop& loop_;
   const std::function<void()> handler_;
   ae::TimePoint due_ = kNotSet;
-  // The loop's time event: expires at the time that set() got, and without effect once per year
-  // while the timer is not set.
+  // The loop's time event, which always exists: it expires at the time passed to set(). While the
+  // timer is not set, it expires once a year, and does nothing then.
   ae::TimerId event_;
 };
 

@@ -27,7 +27,7 @@
 namespace conn { inline namespace AECONN_ABI { namespace shm {
 
 inline constexpr std::size_t kPage = 4096;   ///< bytes before each ring, for control fields
-inline constexpr std::size_t kPiece = 8192;  ///< bytes after which the peer is informed
+inline constexpr std::size_t kPiece = 8192;  ///< bytes written or read until the peer is told
 
 /// The page of words in front of a ring. Each line of the processor's cache has one purpose.
 template <template <class> class Atomic>

@@ -51,7 +51,7 @@ bool LoopState::another_step() noexcept {
   const ae::TimePoint now = std::chrono::steady_clock::now();
   if (steps_end_ == ae::TimePoint{}) {
     steps_end_ = now + kStepsTime;
-    // The next iteration calls process_pending(), which ends the time for handshake steps.
+    // So the next iteration calls process_pending(), which ends this period for handshake steps.
     wake();
   }
   return now < steps_end_;

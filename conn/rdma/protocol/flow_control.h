@@ -73,8 +73,8 @@ constexpr std::uint32_t announced_of_own(std::uint32_t receives) noexcept {
 constexpr std::uint32_t announced_of_shared(std::uint32_t receives) noexcept {
   return receives / kSharedParts;
 }
-/// Returns the number of posted receives that a sender assumes for a peer that announced
-/// `announced`.
+/// Returns how many posted receives a sender counts on if its peer has announced `announced`: that
+/// number, but at least kLeastAnnounced.
 constexpr std::uint64_t counted(std::uint32_t announced) noexcept {
   return std::max(announced, kLeastAnnounced);
 }

@@ -53,8 +53,8 @@ class CheckedWire {
     fail(errno);
     return kFailed;
   }
-  /// Returns whether reading the wire (connection below TLS) is refused, and if so records that as
-  /// a failure. Must be called before input is read without receive() (kernel TLS).
+  /// Returns whether the connection below TLS refuses reads (it has failed, for example);
+  /// if so records the failure. To be called before kernel TLS reads input past receive().
   bool refuses_reads() {
     if (wire_->receive(nullptr, 0) >= 0) return false;
     fail(errno);
