@@ -63,8 +63,8 @@ class AECONN_API Stop {
   };
   using Left = Stopping::Left;  ///< number of connections and bytes that were aborted
 
-  /// Creates a Stop for a server on one loop. Constructor and destructor must be called on the
-  /// loop's thread, the constructor before the program starts any thread that does not block the
+  /// Creates a Stop for a server on one loop. Must be called on the loop's thread or while no
+  /// thread runs the loop, and before the program starts any thread that does not block the
   /// signals. Throws conn::Error if the kernel gives no descriptor, or std::bad_alloc.
   explicit Stop(ae::EventLoop& loop, Settings settings);
   explicit Stop(ae::EventLoop& loop) : Stop(loop, Settings()) {}  ///< uses default Settings
@@ -81,11 +81,13 @@ class AECONN_API Stop {
   Stop(const Stop&) = delete;
   Stop& operator=(const Stop&) = delete;
   /// Destroys the handlers that keep() stored, and the listeners that are left, as the destructor
-  /// of a ListenerGroup does. If it is called on another thread than that of the controlling loop,
-  /// it waits until that loop no longer uses this object, so the loop must run or have ended;
-  /// `begins` and `ends` do not run afterwards. If the loops go on, another Stop may be created.
-  /// Restores the calling thread's signal mask, unless a signal has arrived: the program is then
-  /// about to end, and another signal must not kill it.
+  /// of a ListenerGroup does; those of a server on one loop are destroyed on the loop's thread. If
+  /// it is called on another thread than the one that ran the controlling loop last, it waits
+  /// until that loop no longer uses this object, so the loop must run or have ended. It does not
+  /// wait on the thread that passed that loop to the constructor: no other thread may be running
+  /// the loop then. `begins` and `ends` do not run afterwards. If the loops go on, another Stop may
+  /// be created. Restores the calling thread's signal mask, unless a signal has arrived: the
+  /// program is then about to end, and another signal must not kill it.
   ~Stop();
 
   /// Takes ownership of a listener, and destroys it soon after the stop begins, or at once if it

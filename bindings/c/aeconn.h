@@ -340,9 +340,10 @@ typedef struct aeconn_stop_settings {
  * is on the loops of a group of aeconn_group_new(), the first of which controls the stop. If both
  * are given, the server is on the loops of `group`, of either kind, and `loop`, which must not be
  * one of them, controls the stop: at the end only `loop` ends, not the group. Call it on the thread
- * of `loop`; with a group, on none of the group's threads, and if `begins` is set, while the
- * group's loops run. `limit` is how long clients may take to end: 0 aborts them at once, a negative
- * value is no limit. `settings` may be NULL. NULL with errno and a sentence on failure. */
+ * of `loop`, or while no thread runs it; with a group, on none of the group's threads, and if
+ * `begins` is set, while the group's loops run. `limit` is how long clients may take to end: 0
+ * aborts them at once, a negative value is no limit. `settings` may be NULL. NULL with errno and a
+ * sentence on failure. */
 aeconn_graceful_stop* aeconn_graceful_stop_new(aeconn_loop* loop, aeconn_group* group,
                                                int64_t limit, const aeconn_stop_settings* settings);
 /* Ends the stop, whose functions do not run afterwards, and frees its listeners. If the stop has
@@ -350,10 +351,11 @@ aeconn_graceful_stop* aeconn_graceful_stop_new(aeconn_loop* loop, aeconn_group* 
  * `begins` and `ends` of a stop of one loop, and after loops have been freed; free the stop before
  * its group. With a group it does nothing on one of the group's threads; if `begins` is set, it
  * waits until each loop has run an iteration or was freed, and so also for handlers that are using
- * the stop; without `begins` it does not wait for them. On another thread than that of the
- * controlling loop, it waits in the same way for that loop. Restores the calling thread's signal
- * mask, unless a signal has arrived: the program is then about to end, and another signal must not
- * kill it. In a child of fork(2) it only frees memory. */
+ * the stop; without `begins` it does not wait for them. On another thread than the one that
+ * dispatched the controlling loop last, it waits in the same way for that loop. It does not wait on
+ * the thread that made a stop with `loop`: no other thread may be running that loop then. Restores
+ * the calling thread's signal mask, unless a signal has arrived: the program is then about to end,
+ * and another signal must not kill it. In a child of fork(2) it only frees memory. */
 void aeconn_graceful_stop_free(aeconn_graceful_stop* stop);
 /* Takes ownership of a listener, which is freed soon after the stop begins, or at once if it has
  * begun; do not use it afterwards. A listener of a single loop must be passed on the loop's thread,

@@ -52,8 +52,9 @@ void aeconn_graceful_stop::watch(aeconn_loop* loop, aeconn_loop_fn begins, void*
 void aeconn_graceful_stop::unwatch() noexcept {
   // Whether the hooks can be destroyed on this thread. In a child of fork() they must be: if the
   // loops had other threads, these exist only in the parent.
+  const std::thread::id now = std::this_thread::get_id();
   const bool here =
-      made_here.inherited() || (group == nullptr && thread == std::this_thread::get_id());
+      made_here.inherited() || (group == nullptr && (thread == now || one->thread(0) == now));
   for (bool done = hooks.empty() || here; !done;) {
     try {
       ae::Loops& serving = group == nullptr ? *one : group->all();

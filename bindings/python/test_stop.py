@@ -345,22 +345,55 @@ class Stopping(unittest.TestCase):
             self.assertFalse(thread.is_alive(), "close() waits for ever")
             return refused
 
-        async def make():
-            return aeconn.Stop(None, signals=())
+        async def make(signals=()):
+            return aeconn.Stop(None, signals=signals)
 
         async def close():
             stop.close()
 
         loop = asyncio.new_event_loop()
-        stop = loop.run_until_complete(make())
+        for step in (lambda: stop.close()), (lambda: loop.run_until_complete(close())):
+            stop = loop.run_until_complete(make())
+            self.assertEqual(elsewhere(step), [])
+            stop.close()  # there is nothing left to do
+        stop = loop.run_until_complete(make([signal.SIGUSR1]))
         for step in stop.close, lambda: loop.run_until_complete(close()):
-            self.assertRegex("".join(elsewhere(step)), "on the thread that made it")
+            self.assertRegex("".join(elsewhere(step)), "on the main thread")
+        self.assertNotEqual(signal.getsignal(signal.SIGUSR1), signal.SIG_DFL)
         stop.close()
-        self.assertEqual(elsewhere(stop.close), [])  # there is nothing left to do
+        self.assertEqual(signal.getsignal(signal.SIGUSR1), signal.SIG_DFL)
         stop = loop.run_until_complete(make())
         loop.close()
-        self.assertRegex("".join(elsewhere(stop.close)), "on the thread that made it")
-        stop.close()
+        self.assertEqual(elsewhere(stop.close), [])
+
+    def test_a_loop_that_another_thread_goes_on_to_run(self):
+        async def make():
+            stop = aeconn.Stop(None, signals=())
+            lines = Lines()
+            server = await aeconn.start_server(lines, "tcp://127.0.0.1:0")
+            client = await aeconn.open_connection(server.urls[0])
+            await lines.ask(client, b"wait\n")
+            return stop, lines, client
+
+        async def go_on():
+            stop.close()
+            lines.may_answer.set()
+            client[1].write(b"hello\n")
+            answers.append(await client[0].readexactly(11))
+            client[1].close()
+            with aeconn.Stop(None, signals=()) as second:
+                second.request()
+                answers.append(await second.wait())
+
+        answers = []
+        loop = asyncio.new_event_loop()
+        stop, lines, client = loop.run_until_complete(make())
+        run = asyncio.wait_for(go_on(), LONG)
+        thread = threading.Thread(target=lambda: loop.run_until_complete(run), daemon=True)
+        thread.start()
+        thread.join(LONG)
+        self.assertEqual(answers, [b"wait\nhello\n", 0])
+        loop.close()
 
     def test_a_group(self):
         taken = threading.Semaphore(0)

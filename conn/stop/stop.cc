@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "ae/core/fork.h"
+#include "ae/core/poster.h"
 #include "conn/core/connection_set.h"
 #include "conn/error.h"
 
@@ -93,7 +94,7 @@ struct Stop::Core final : std::enable_shared_from_this<Stop::Core>, private Loop
   void drained();
   void cut();
   void finish();
-  void end_parts(bool here);
+  void end_one(bool begun) noexcept;
   /// Posts a function to each loop. On the loop, the function calls `fn` with the loop's Stopping,
   /// or calls `gone` if the loop is being destroyed. Returns how many loops accepted the post.
   template <class Fn, class Gone>
@@ -103,10 +104,15 @@ struct Stop::Core final : std::enable_shared_from_this<Stop::Core>, private Loop
     leave();
   }
   void leave() noexcept;
-  /// Makes the controlling loop run leave(), so that no function of the program (Settings::begins,
-  /// ends) runs afterwards. On another thread than that loop's, waits until leave() has run. Does
-  /// not wait if the loop has ended, or if the process is a child of fork().
-  void leave_from_here() noexcept;
+  /// Runs `first` and then leave() on the thread of the controlling loop, so that no function of
+  /// the program (Settings::begins, ends) runs afterwards. On another thread than that loop's,
+  /// waits until both have run. If the loop has ended, or if the process is a child of fork(), does
+  /// not wait, and runs `first` on the calling thread.
+  template <class First>
+  void leave_from_here(const First& first) noexcept;
+  /// Whether the calling thread may use the controlling loop: it was the last one that ran the
+  /// loop, or it called start(); in the latter case no other thread may be running the loop.
+  bool is_here() const noexcept;
 
   struct Part {
     ae::EventLoop* loop;
@@ -117,7 +123,7 @@ struct Stop::Core final : std::enable_shared_from_this<Stop::Core>, private Loop
   std::vector<Part> parts;           // the loops of the server; never changes
   ae::EventLoop* control = nullptr;  // controlling loop; null before start() and after leave()
   ae::Poster controller;             // posts to the controlling loop; set by start()
-  std::thread::id thread;            // the controlling loop's thread; set by start()
+  std::thread::id started_on;        // the thread that called start()
   int fd = -1;                       // descriptor of signalfd(2); -1: no signals are caught
   sigset_t before{};                 // the signal mask of the constructing thread
   std::atomic<bool> signalled{false};
@@ -164,7 +170,7 @@ void Stop::Core::watch(const std::function<void()>& start) {
   try {
     start();
   } catch (...) {
-    leave_from_here();
+    leave_from_here([] {});
     restore_signals();
     throw;
   }
@@ -177,7 +183,7 @@ void Stop::Core::restore_signals() const noexcept {
 void Stop::Core::start(ae::EventLoop& loop) {
   ConnectionSet& set = ConnectionSet::of(loop);
   controller = loop.poster();
-  thread = std::this_thread::get_id();
+  started_on = std::this_thread::get_id();
   if (fd >= 0)
     loop.add_file_event(fd, ae::kReadable, [self = this](int, ae::Mask) {
       const std::shared_ptr<Core> alive = self->shared_from_this();
@@ -198,10 +204,24 @@ void Stop::Core::leave() noexcept {
   has_left.notify_all();
 }
 
-void Stop::Core::leave_from_here() noexcept {
-  if (thread == std::this_thread::get_id()) return leave();
-  if (made_here.inherited()) return;
-  if (post_surely(controller, [self = shared_from_this()] { self->leave(); })) has_left.wait(false);
+template <class First>
+void Stop::Core::leave_from_here(const First& first) noexcept {
+  if (is_here()) {
+    first();
+    return leave();
+  }
+  if (!made_here.inherited() && post_surely(controller, [self = shared_from_this(), &first] {
+        first();
+        self->leave();
+      }))
+    return has_left.wait(false);
+  first();
+}
+
+bool Stop::Core::is_here() const noexcept {
+  const std::thread::id here = std::this_thread::get_id();
+  const ae::Poster::Queue* const queue = ae::Poster::Queue::of(controller);
+  return started_on == here || (queue != nullptr && queue->thread() == here);
 }
 
 void Stop::Core::on_signal() {
@@ -344,16 +364,13 @@ void Stop::Core::finish() {
   end();
 }
 
-/// Called when the Stop is destroyed and the loops may go on: makes Stopping::begun() false on each
-/// loop. If `here` is true (there is one loop, and this is its thread), does so before it returns;
-/// otherwise posted functions do so later.
-void Stop::Core::end_parts(bool here) {
-  if (here) {
-    if (parts.front().poster.open())
-      surely([&]() -> Stopping& { return Stopping::of(*parts.front().loop); }).end();
-    return;
-  }
-  (void)on_parts([](Stopping& stopping) { stopping.end(); }, [] {});
+/// Called on the thread of the only loop when the Stop is destroyed and the loop may go on: makes
+/// Stopping::begun() false if it is true (`begun`), and destroys the handlers that keep() stored.
+void Stop::Core::end_one(bool begun) noexcept {
+  if (made_here.inherited() || !controller.open()) return;
+  Stopping& stopping = surely([&]() -> Stopping& { return Stopping::of(*parts.front().loop); });
+  if (begun) stopping.end();
+  if (kept) stopping.forget();
 }
 
 // --- the functions of Stop -----------------------------------------------------------------------
@@ -389,13 +406,20 @@ Stop::~Stop() {
     const std::lock_guard lock(core->mutex);
     listeners.swap(core->listeners);
   }
+  if (only_ != nullptr) {
+    // The listeners and the handlers belong to the loop's thread.
+    core->leave_from_here([&] {
+      listeners.clear();
+      core->end_one(had_begun);
+    });
+    if (!core->made_here.inherited()) core->restore_signals();
+    return;
+  }
   listeners.clear();
-  core->leave_from_here();
+  core->leave_from_here([] {});
   if (core->made_here.inherited()) return;
-  if (had_begun) core->end_parts(only_ != nullptr && core->thread == std::this_thread::get_id());
-  if (core->kept && only_ != nullptr) {
-    if (core->controller.open()) Stopping::of(*core->parts.front().loop).forget();
-  } else if (core->kept) {
+  if (had_begun) (void)core->on_parts([](Stopping& stopping) { stopping.end(); }, [] {});
+  if (core->kept) {
     try {
       loops_.on_each([](ae::EventLoop& loop, std::size_t) { Stopping::of(loop).forget(); });
     } catch (const std::exception&) {

@@ -10,7 +10,6 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -343,6 +342,42 @@ TEST_CASE("C stop: one loop that runs on another thread than that which frees th
   CHECK(told == 0);
 }
 
+TEST_CASE("C stop: freed on the thread that runs the loop, but did not make it", "[c][stop]") {
+  static constexpr int kNone[] = {0};
+  const Loop loop(aeconn_loop_new());
+  struct Made {
+    aeconn_loop* loop;
+    GracefulStop stop;
+    int begun = 0;
+  } made{loop.get(), nullptr};
+  const bool begins = GENERATE(false, true);
+  const aeconn_stop_settings settings{kNone,
+                                      [](void* self, aeconn_loop* on) {
+                                        auto& its = *static_cast<Made*>(self);
+                                        ++its.begun;
+                                        its.stop.reset();
+                                        aeconn_stop(on);
+                                      },
+                                      nullptr, &made};
+  made.stop.reset(aeconn_graceful_stop_new(loop.get(), nullptr, kNoLimit, &settings));
+  REQUIRE(made.stop != nullptr);
+  if (begins) {
+    aeconn_graceful_stop_request(made.stop.get());
+  } else {
+    const auto free = [](void* self) {
+      auto& its = *static_cast<Made*>(self);
+      its.stop.reset();
+      aeconn_stop(its.loop);
+    };
+    REQUIRE(aeconn_post(loop.get(), free, &made) == 0);
+  }
+  std::thread([&] { aeconn_run(loop.get()); }).join();
+  CHECK(made.stop == nullptr);
+  CHECK(made.begun == (begins ? 1 : 0));
+  made.stop.reset(aeconn_graceful_stop_new(loop.get(), nullptr, kNoLimit, &settings));
+  CHECK(made.stop != nullptr);  // another may follow; it is freed where it was made
+}
+
 TEST_CASE("C stop: a function of its loop asks it while another thread frees it", "[c][stop]") {
   static constexpr int kNone[] = {0};
   const Loop loop(aeconn_loop_new());
@@ -365,14 +400,15 @@ TEST_CASE("C stop: a function of its loop asks it while another thread frees it"
                 auto& its = *static_cast<Asked*>(self);
                 its.inside = true;
                 while (!its.freeing) std::this_thread::yield();
-                std::this_thread::sleep_for(std::chrono::milliseconds(20));
-                its.phase = aeconn_graceful_stop_get_phase(its.stop);
+                // The phase ends when the other thread has begun to free the stop.
+                while (its.phase != AECONN_ENDED)
+                  its.phase = aeconn_graceful_stop_get_phase(its.stop);
               },
               &asked) == 0);
   testing::await([&] { return asked.inside.load(); });
   asked.freeing = true;
   aeconn_graceful_stop_free(asked.stop);
-  CHECK(asked.phase != -1);
+  CHECK(asked.phase == AECONN_ENDED);
   aeconn_post(
       loop.get(), [](void* its) { aeconn_stop(static_cast<aeconn_loop*>(its)); }, loop.get());
   runs.join();

@@ -143,6 +143,12 @@ class Attached:
         if not on_thread(loop):
             raise RuntimeError("this belongs to its loop's thread: call_soon_threadsafe()")
 
+    def take_over(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Makes the calling thread the one that the loop of C belongs to."""
+        with self.gate:
+            lib.collect(self.native, self.called.address, 0)
+        _soon(weakref.ref(loop), _dispatch, self, self.called)  # for what was recorded
+
     @classmethod
     def to(cls, loop: asyncio.AbstractEventLoop) -> Attached:
         """That of the running loop."""

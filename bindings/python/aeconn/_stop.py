@@ -175,12 +175,16 @@ class Stop:
         """Ends the stop: sessions that are left live on, and servers if the phase is "serving". The
         signals' handlers are what they were, unless a signal has arrived: the program is about to
         end then, and ignores more of them. wait() raises CancelledError. Raises RuntimeError on
-        another thread than the one that made it, whether or not the loop runs."""
+        another thread than the one that runs the loop; if the loop does not run, any thread may
+        close a Stop without signals, and the main thread one with signals."""
         if self._attached.process != os.getpid() or self._native is None:
             return
         self._attached.check(self._loop)
-        if self._thread != threading.get_ident():  # C would wait for a thread that runs the loop
-            raise RuntimeError("this Stop has to be closed on the thread that made it")
+        if self._before and threading.current_thread() is not threading.main_thread():
+            raise RuntimeError("a Stop with signals has to be closed on the main thread")
+        if self._thread != threading.get_ident():
+            # Otherwise C would wait until the thread that ran its loop last runs it again.
+            self._attached.take_over(self._loop)
         native, self._native = self._native, None
         self._called.stop = None
         self._called.let_go(self._number)
