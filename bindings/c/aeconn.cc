@@ -160,6 +160,23 @@ void leave_parent(aeconn_loop& loop) {
   loop.made_here.renew();
 }
 
+/// Dispatches the loop, unless an exception of the last time must be reported first. An exception
+/// that comes after contexts were stored is kept until these have been returned.
+void dispatch_for_collect(aeconn_loop& loop) {
+  if (loop.thrown) std::rethrow_exception(std::exchange(loop.thrown, nullptr));
+  try {
+    loop.loop.dispatch();
+  } catch (...) {
+    if (loop.noted.empty()) throw;
+    loop.thrown = std::current_exception();
+    try {
+      loop.loop.post([] {});  // makes the descriptor readable, so that the host calls again
+    } catch (const std::bad_alloc&) {
+      // The exception is reported when the host calls again for another reason.
+    }
+  }
+}
+
 /// Stores what aeconn_listener_url() returns, unless there is no memory for it.
 void store_urls(const aeconn_listener& listener) noexcept {
   try {
@@ -261,10 +278,11 @@ ssize_t aeconn_collect(aeconn_loop* loop, void** contexts, size_t count) {
   if (loop->collected == noted.size()) {
     noted.clear();
     loop->collected = 0;
+    if (loop->made_here.inherited()) return not_after_fork("aeconn_collect()");
     std::vector<void*>* const outer = std::exchange(notes, &noted);
-    const int ran = aeconn_dispatch(loop);
+    const int ran = guarded([&] { return dispatch_for_collect(*loop), 0; });
     notes = outer;
-    if (ran < 0 && noted.empty()) return -1;
+    if (ran < 0) return -1;
   }
   count = std::min(count, noted.size() - loop->collected);
   std::copy_n(noted.data() + loop->collected, count, contexts);

@@ -148,7 +148,7 @@ void aeconn_note(void* context, aeconn_conn* conn);
  * in order, at most `count`, and returns their number. If there are more, the next calls return
  * them without dispatching, and the descriptor need not be readable then: after `count` contexts,
  * call again. A context may belong to a connection that was closed meanwhile. Returns -1 like
- * aeconn_dispatch(). */
+ * aeconn_dispatch(), but not before all contexts that were stored before the exception. */
 ssize_t aeconn_collect(aeconn_loop* loop, void** contexts, size_t count);
 /* For a host with a hook before it sleeps: sends what was written outside handlers. Returns 1 if
  * the host may sleep on the descriptor, 0 if it must dispatch at once. Hosts without such a hook do

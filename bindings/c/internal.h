@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -29,13 +30,16 @@
 struct aeconn_loop {
   aeconn_loop() : owned(std::make_unique<ae::EpollLoop>()), loop(*owned) {}
   explicit aeconn_loop(ae::EpollLoop& of_a_group) : loop(of_a_group) {}
-  std::unique_ptr<ae::EpollLoop> owned;  // null if the loop belongs to a group
-  ae::EpollLoop& loop;
   // Stored contexts for aeconn_collect(), which has returned `collected` of them.
   std::vector<void*> noted;
   std::size_t collected = 0;
+  // What a handler threw after contexts were stored: aeconn_collect() reports it after these.
+  std::exception_ptr thrown;
   // The process in which the loop was created or aeconn_after_fork() was called.
   ae::MadeHere made_here;
+  // Destroyed first: as the loop ends, it runs functions of the program, which may use this handle.
+  std::unique_ptr<ae::EpollLoop> owned;  // null if the loop belongs to a group
+  ae::EpollLoop& loop;
 };
 
 struct aeconn_group {

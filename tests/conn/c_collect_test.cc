@@ -2,11 +2,14 @@
 // The C interface: events that are collected instead of running the host's functions.
 
 #include <poll.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <stdexcept>
+#include <string>
 
 #include "c/aeconn.h"
 #include "tests/support/c_kit.h"
@@ -87,4 +90,56 @@ TEST_CASE("C: collecting without a loop or room is an error", "[c]") {
   aeconn_note(number(3), nullptr);  // not run by aeconn_collect()
   REQUIRE(aeconn_collect(loop.get(), &context, 1) == 0);
   REQUIRE(context == nullptr);
+}
+
+TEST_CASE("C: an exception is reported after the events that were collected before it", "[c]") {
+  const Loop loop(aeconn_loop_new());
+  const auto note = [](void* context) { aeconn_note(context, nullptr); };
+  const auto fail = [](void*) { throw std::runtime_error("thrown"); };
+  std::array<void*, 4> found{};
+  REQUIRE(aeconn_post(loop.get(), note, number(5)) == 0);
+  REQUIRE(aeconn_post(loop.get(), fail, nullptr) == 0);
+  REQUIRE(aeconn_collect(loop.get(), found.data(), 1) == 1);
+  CHECK(found[0] == number(5));
+  // A host that found fewer than it asked for calls again when the descriptor is readable.
+  if (!testing::simulated()) CHECK(is_ready(loop.get()));
+  CHECK(aeconn_collect(loop.get(), found.data(), found.size()) == -1);
+  CHECK(errno == ECANCELED);
+  CHECK(aeconn_error() == std::string("thrown"));
+  CHECK(aeconn_collect(loop.get(), found.data(), found.size()) == 0);
+  // Without events before it, it is reported at once.
+  REQUIRE(aeconn_post(loop.get(), fail, nullptr) == 0);
+  CHECK(aeconn_collect(loop.get(), found.data(), found.size()) == -1);
+  REQUIRE(aeconn_post(loop.get(), note, number(6)) == 0);
+  REQUIRE(aeconn_collect(loop.get(), found.data(), found.size()) == 1);
+  CHECK(found[0] == number(6));
+}
+
+TEST_CASE("C: a post that runs as its loop is freed may collect", "[c][lifetime]") {
+  Loop loop(aeconn_loop_new());
+  struct Seen {
+    aeconn_loop* loop;
+    ssize_t count = -1;
+    void* context = nullptr;
+  } seen{loop.get()};
+  REQUIRE(aeconn_post(
+              loop.get(), [](void* context) { aeconn_note(context, nullptr); }, number(1)) == 0);
+  REQUIRE(next(loop.get()) == 1);
+  std::array<int, 2> ends{};
+  REQUIRE(::pipe(ends.data()) == 0);
+  REQUIRE(::write(ends[1], "x", 1) == 1);
+  REQUIRE(aeconn_watch(
+              loop.get(), ends[0], AECONN_READABLE,
+              [](void* context, int, int) { aeconn_note(context, nullptr); }, number(2)) == 0);
+  REQUIRE(aeconn_post(
+              loop.get(),
+              [](void* self) {
+                auto& its = *static_cast<Seen*>(self);
+                its.count = aeconn_collect(its.loop, &its.context, 1);
+              },
+              &seen) == 0);
+  loop.reset();
+  CHECK(seen.count == 1);
+  CHECK(seen.context == number(2));
+  for (const int end : ends) ::close(end);
 }
