@@ -78,7 +78,8 @@ class Acceptor : private StopWatcher {
   }
   /// Waits for the next connection. Returns an empty stream if the time-out expires, if the
   /// acceptor is closed or destroyed meanwhile, and at once if another task already waits. The
-  /// returned operation must be awaited before the acceptor is destroyed.
+  /// returned operation must be awaited before the acceptor is destroyed. If awaiting it throws
+  /// std::bad_alloc, it has taken no connection.
   [[nodiscard]] detail::Next next(ae::Duration limit = kNoLimit) noexcept {
     return {*this, asking_, limit};
   }
@@ -132,9 +133,11 @@ class Acceptor : private StopWatcher {
   }
   ConnectionPtr take() {
     if (arrivals_.empty()) return nullptr;
+    // Called first: if it throws, the connection is still in the queue, and the next call of this
+    // function tries again to resume the listener.
+    if (arrivals_.size() == backlog_ && listener_ != nullptr) listener_->resume();
     ConnectionPtr first = std::move(arrivals_.front());
     arrivals_.pop_front();
-    if (arrivals_.size() + 1 == backlog_ && listener_ != nullptr) listener_->resume();
     return first;
   }
 
