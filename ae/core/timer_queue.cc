@@ -24,14 +24,14 @@ TimerId TimerQueue::add(Duration delay, TimeHandler& handler) {
   if (delay <= Duration::zero()) {
     link(slot, kSoon);
   } else {
-    put_in_heap(slot, after(delay));
+    set_due(slot, after(delay));
   }
   return TimerId{entry(slot).generation} << 32 | slot;
 }
 
 TimerId TimerQueue::add(TimePoint when, TimeHandler& handler) {
   const Slot slot = take(handler);
-  put_in_heap(slot, when);
+  set_due(slot, when);
   return TimerId{entry(slot).generation} << 32 | slot;
 }
 
@@ -51,21 +51,18 @@ bool TimerQueue::again(TimerId id, Duration delay) noexcept {
 bool TimerQueue::again(TimerId id, TimePoint when) noexcept {
   Entry* const moved = find(id);
   if (moved == nullptr) return false;
-  switch (moved->place) {
-    case Place::kRunning:
-      moved->wish = Wish::kAt;
-      moved->due = when;
-      break;
-    case Place::kHeap:
-      moved->due = when;
-      moved->order = ++last_order_;
-      if (when < heap_[moved->at].key) {
-        sift_up(moved->at, {when, moved->order, static_cast<Slot>(id)});
-      }
-      break;
-    default:
-      unlink(*moved);
-      put_in_heap(static_cast<Slot>(id), when);
+  if (moved->place == Place::kRunning) {
+    moved->wish = Wish::kAt;
+    moved->due = when;
+  } else if (moved->place == Place::kHeap && when != TimePoint::max()) {
+    moved->due = when;
+    moved->order = ++last_order_;
+    if (when < heap_[moved->at].key) {
+      sift_up(moved->at, {when, moved->order, static_cast<Slot>(id)});
+    }
+  } else {
+    leave(*moved);
+    set_due(static_cast<Slot>(id), when);
   }
   return true;
 }
@@ -125,7 +122,7 @@ void TimerQueue::run_one() {
   }
   switch (running.wish) {
     case Wish::kAt:
-      put_in_heap(slot, running.due);
+      set_due(slot, running.due);
       break;
     case Wish::kSoon:
       link(slot, kSoon);
@@ -135,7 +132,7 @@ void TimerQueue::run_one() {
       break;
     default:
       if (delay > Duration::zero()) {
-        put_in_heap(slot, after(delay));
+        set_due(slot, after(delay));
       } else if (delay == kNoMore) {
         forget(slot);
       } else {
@@ -207,9 +204,10 @@ void TimerQueue::forget(Slot slot) {
   if (++gone.generation != 0) free_.push_back(slot);
 }
 
-void TimerQueue::put_in_heap(Slot slot, TimePoint when) noexcept {
+void TimerQueue::set_due(Slot slot, TimePoint when) noexcept {
   Entry& armed = entry(slot);
-  armed.place = Place::kHeap;
+  armed.place = when == TimePoint::max() ? Place::kNever : Place::kHeap;
+  if (armed.place == Place::kNever) return;
   armed.due = when;
   armed.order = ++last_order_;
   const Item item{when, armed.order, slot};
@@ -237,7 +235,7 @@ void TimerQueue::unlink(Entry& out) noexcept {
 void TimerQueue::leave(Entry& out) noexcept {
   if (out.place == Place::kHeap) {
     remove_at(out.at);
-  } else {
+  } else if (out.place == Place::kList) {
     unlink(out);
   }
 }

@@ -39,7 +39,7 @@ class TimerQueue {
   /// not run. If so, collect() finds timers for run_one() without reading the clock.
   bool has_ready() const noexcept { return listed_ != 0; }
   /// Whether the heap has timers. The heap holds the timers with an expiry time that collect() has
-  /// not found due yet.
+  /// not found due yet, except those at TimePoint::max(), which are never due.
   bool has_waiting() const noexcept { return !heap_.empty(); }
   /// Returns the expiry time of the next timer in the heap. To be called only if has_waiting() is
   /// true.
@@ -60,7 +60,8 @@ class TimerQueue {
 
  private:
   using Slot = std::uint32_t;
-  enum class Place : std::uint8_t { kFree, kHeap, kList, kRunning };
+  /// Where a timer is. kNever: nowhere, because its expiry time is TimePoint::max().
+  enum class Place : std::uint8_t { kFree, kHeap, kList, kRunning, kNever };
   /// What again() or remove() requested for a timer while its handler runs. It overrides the delay
   /// that the handler returns.
   enum class Wish : std::uint8_t { kNone, kRemoved, kSoon, kAt };
@@ -107,10 +108,10 @@ class TimerQueue {
   void grow();
   Slot take(TimeHandler& handler);
   void forget(Slot slot);
-  void put_in_heap(Slot slot, TimePoint when) noexcept;
+  void set_due(Slot slot, TimePoint when) noexcept;
   void link(Slot slot, Slot head) noexcept;
   void unlink(Entry& out) noexcept;
-  void leave(Entry& out) noexcept;  // removes a timer from the heap or ring that holds it
+  void leave(Entry& out) noexcept;  // removes a timer from the heap or ring that may hold it
 
   void place_at(std::size_t at, const Item& item) noexcept;
   void sift_up(std::size_t at, Item item) noexcept;

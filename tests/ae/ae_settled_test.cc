@@ -83,6 +83,17 @@ TEST_CASE("event loop: work for a part of a settled loop stirs it", "[ae]") {
   };
   CHECK(parts.stirs([&] { add(1h); }, remove));
   CHECK(parts.stirs([&] { add(0ms); }, remove));
+  // A timer that is never due is no work.
+  add(ae::Duration::max());
+  CHECK(parts.quiet());
+  const auto move = [&](ae::TimePoint when) {
+    REQUIRE(parts.timers.again(timer, when));
+    parts.timers.look_before_sleep();
+  };
+  CHECK(parts.stirs([&] { move(std::chrono::steady_clock::now() + 1h); },
+                    [&] { move(ae::TimePoint::max()); }));
+  CHECK(parts.quiet());
+  remove();
 
   // A settled loop does not ask for these; the next iteration has to know of them.
   const auto stirs = [&](auto&& change) {

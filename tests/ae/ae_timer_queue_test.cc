@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <random>
@@ -26,7 +27,11 @@ namespace {
 
 constexpr std::size_t kAll = 1'000'000;
 
-TimePoint at(int second) { return TimePoint(seconds(second)); }
+constexpr int kNever = std::numeric_limits<int>::max();
+
+TimePoint at(int second) {
+  return second == kNever ? TimePoint::max() : TimePoint(seconds(second));
+}
 
 TimerId add(TimerQueue& queue, TimePoint when, ae::TimeHandler handler) {
   return queue.add(when, handler);
@@ -40,7 +45,7 @@ void run_all(TimerQueue& queue) {
 
 // Goal: for any sequence of additions, moves and removals, exactly the due timers run, in the order
 // of their times, and the next time is exact. Method: random operations from one seed, with few
-// different times; the oracle is a std::map.
+// different times, one of them never; the oracle is a std::map.
 TEST_CASE("timer queue: as a map from time to timer, whatever is done to it", "[ae][random]") {
   const auto seed = GENERATE(take(20, random(0u, 0xffffffffu)));
   CAPTURE(seed);
@@ -53,7 +58,7 @@ TEST_CASE("timer queue: as a map from time to timer, whatever is done to it", "[
   std::set<TimerId> all;
   int now = 0;
   for (int step = 0; step < 4000; ++step) {
-    const int when = now + 1 + static_cast<int>(below(50));
+    const int when = below(10) == 0 ? kNever : now + 1 + static_cast<int>(below(50));
     switch (below(step % 1000 < 500 ? 5 : 8)) {  // grows and shrinks in turn
       case 0:
       case 1:
@@ -95,10 +100,10 @@ TEST_CASE("timer queue: as a map from time to timer, whatever is done to it", "[
         ran.clear();
       }
     }
-    int next = 1'000'000;
+    int next = kNever;
     for (const auto& [number, time] : due) next = std::min(next, time);
-    REQUIRE(queue.has_waiting() == !due.empty());
-    if (!due.empty()) REQUIRE(queue.next() == at(next));
+    REQUIRE(queue.has_waiting() == (next != kNever));
+    if (next != kNever) REQUIRE(queue.next() == at(next));
   }
 }
 
@@ -166,4 +171,29 @@ TEST_CASE("timer queue: what a handler owns may use the queue as it dies", "[ae]
   add_owner(at(5));
   queue.reset();  // timers left in it never run
   CHECK(late == 2);
+}
+
+TEST_CASE("timer queue: a timer that is never due can be moved, run again and removed", "[ae]") {
+  TimerQueue queue;
+  int calls = 0;
+  const TimerId id = add(queue, TimePoint::max(), [&] { return ++calls, Duration::max(); });
+  CHECK_FALSE(queue.has_waiting());
+  CHECK(queue.again(id, at(5)));
+  CHECK(queue.next() == at(5));
+  CHECK(queue.again(id, TimePoint::max()));
+  CHECK_FALSE(queue.has_waiting());
+  CHECK(queue.again(id, Duration::zero()));
+  CHECK(queue.has_ready());
+  queue.collect(at(1), kAll);
+  run_all(queue);
+  CHECK(calls == 1);
+  CHECK_FALSE(queue.has_ready());
+  CHECK_FALSE(queue.has_waiting());
+  CHECK(queue.again(id, at(5)));
+  queue.collect(at(5), kAll);
+  CHECK(queue.again(id, TimePoint::max()));  // between coming due and running
+  CHECK_FALSE(queue.has_collected());
+  CHECK(queue.remove(id));
+  CHECK_FALSE(queue.remove(id));
+  add(queue, TimePoint::max(), [] { return kNoMore; });  // is there at the end
 }
