@@ -156,7 +156,11 @@ TEST_CASE("C: a handler uses its group while another thread frees that", "[c][gr
                 auto& its = *static_cast<Seen*>(self);
                 its.inside = true;
                 while (!its.freeing) std::this_thread::yield();
-                std::this_thread::sleep_for(std::chrono::milliseconds(20));
+                // The other loop ends once aeconn_group_free() waits for the loops.
+                while (aeconn_group_statistics(
+                           its.group, 1, "tcp", [](void*, const char*, const char*) {}, nullptr) ==
+                       0)
+                  std::this_thread::yield();
                 its.index = aeconn_group_index(its.group, loop);
                 its.posted = aeconn_group_post(
                     its.group, 1, [](void*, aeconn_loop*) {}, nullptr);
