@@ -18,8 +18,10 @@
 
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <iterator>
 #include <list>
@@ -290,7 +292,7 @@ class Pump final : public ae::Deferred {
     // If the kernel has no memory, this is tried again: the bytes still wait in the socket.
     if (error == EAGAIN || error == EINTR || error == ENOMEM || error == ENOBUFS) return;
     output_over_ = true;
-    abort_at_ = all_.loop().now() + kLastWords;
+    waits_until_ = all_.loop().now() + kLastWords;
     // The user has closed the descriptor, with unread bytes.
     if (error == ECONNRESET) aborted_ = closed_ = true;
     if (closed_) return;  // output() ends the connection
@@ -325,7 +327,7 @@ class Pump final : public ae::Deferred {
       // The kernel reports once that the user had not read everything.
       if (::getsockopt(socket_, SOL_SOCKET, SO_ERROR, &err, &size) == 0 && err == ECONNRESET)
         aborted_ = true;
-      abort_at_ = all_.loop().now() + kLastWords;
+      waits_until_ = all_.loop().now() + kLastWords;
       if (!output_over_) start_timer(last_words(), &Pump::give_up);
     }
     if (output_over_ && !aborted_) return finish_when_passed_on();
@@ -338,8 +340,7 @@ class Pump final : public ae::Deferred {
   /// connection is reported as ended only when it holds none, because the program may then end the
   /// loop.
   void finish_when_passed_on() {
-    if (holds_output() && all_.loop().now() < abort_at_)
-      return start_timer(kCheck, &Pump::finish_when_passed_on);
+    if (holds_output() && goes_on()) return start_timer(kCheck, &Pump::finish_when_passed_on);
     finish(false, {});
   }
 
@@ -349,8 +350,7 @@ class Pump final : public ae::Deferred {
     int bytes = 0;
     const bool unsent = holds_output() || (its_->type().capabilities().reset && its_->fd() >= 0 &&
                                            ::ioctl(its_->fd(), SIOCOUTQ, &bytes) == 0 && bytes > 0);
-    if (unsent && all_.loop().now() < abort_at_)
-      return start_timer(kCheck, &Pump::abort_when_delivered);
+    if (unsent && goes_on()) return start_timer(kCheck, &Pump::abort_when_delivered);
     finish(true, {});
   }
 
@@ -360,6 +360,21 @@ class Pump final : public ae::Deferred {
     its_->flush();
     return its_->sync_write(nullptr, 0, ae::Duration::zero()) != 0 && errno == ETIMEDOUT &&
            its_->state() != conn::State::kError && !its_->why_ended();
+  }
+
+  /// Returns whether the rest of the output may still wait: it has made progress within the time of
+  /// kLastWords. The connection tells by info() how much is left.
+  bool goes_on() {
+    std::uint64_t left = 0;
+    for (const auto& [key, value] : its_->info()) {
+      std::uint64_t bytes = 0;
+      if (key == "pending" || key == "unsent" || key == "unconfirmed")
+        (void)std::from_chars(value.data(), value.data() + value.size(), bytes);
+      left += bytes;
+    }
+    const ae::TimePoint now = all_.loop().now();
+    if (std::exchange(left_, left) != left) waits_until_ = now + kLastWords;
+    return now < waits_until_;
   }
 
   void start_timer(ae::Duration delay, void (Pump::*then)()) {
@@ -423,7 +438,8 @@ class Pump final : public ae::Deferred {
   conn::Connection* its_ = nullptr;
   std::size_t piece_ = kLeastRoom;  // memory to request from the connection
   ae::TimerId timer_ = 0;           // 0: not set
-  ae::TimePoint abort_at_{};        // when an abort stops waiting for the output to leave
+  ae::TimePoint waits_until_{};     // when the end no longer waits for the output to leave
+  std::uint64_t left_ = 0;          // bytes of output that were left when goes_on() ran last
   bool reading_ = false;            // whether the connection has a read handler that calls input()
   bool watches_output_ = false;     // whether the socket is watched for output to read
   bool watches_room_ = false;
