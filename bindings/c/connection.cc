@@ -29,21 +29,7 @@ int copy_address(const sockaddr_storage& from, std::size_t length, sockaddr* to,
   return 0;
 }
 
-/// Splits an address into host and port; a path is returned whole, because a peer may bind a Unix
-/// socket to a name that looks like host and port. `known` is the same address as a sockaddr:
-/// behind a proxy the client of a Unix socket has an address of IP. AF_UNSPEC: unknown, so that of
-/// this end's socket decides.
-std::size_t address(const Connection& its, const std::string& text, const sockaddr_storage& known,
-                    char* host, std::size_t size, std::uint16_t* port) {
-  sockaddr_storage local{};
-  socklen_t length = sizeof local;
-  const bool is_path =
-      known.ss_family != AF_UNSPEC
-          ? known.ss_family == AF_UNIX
-          : conn::carries_path(its.type().name()) ||
-                (getsockname(its.fd(), reinterpret_cast<sockaddr*>(&local), &length) == 0 &&
-                 local.ss_family == AF_UNIX);
-  const conn::Address parts = is_path ? conn::Address{text, 0} : conn::split_address(text);
+std::size_t address(const conn::Address& parts, char* host, std::size_t size, std::uint16_t* port) {
   if (port != nullptr) *port = parts.port;
   return copy_out(parts.host, host, size);
 }
@@ -282,23 +268,15 @@ int aeconn_fd(const aeconn_conn* conn) { return conn == nullptr ? -1 : of(conn)-
 
 size_t aeconn_local(const aeconn_conn* conn, char* host, size_t size, uint16_t* port) {
   if (conn == nullptr) return copy_out("", host, size);
-  sockaddr_storage known{};
-  const ssize_t length = guarded([&] {
-    (void)of(conn)->local_sockaddr(known);
-    return static_cast<ssize_t>(
-        address(*of(conn), of(conn)->local_address(), known, host, size, port));
-  });
+  const ssize_t length = guarded(
+      [&] { return static_cast<ssize_t>(address(of(conn)->local_host_port(), host, size, port)); });
   return length < 0 ? copy_out("", host, size) : static_cast<size_t>(length);
 }
 
 size_t aeconn_peer(const aeconn_conn* conn, char* host, size_t size, uint16_t* port) {
   if (conn == nullptr) return copy_out("", host, size);
-  sockaddr_storage known{};
-  const ssize_t length = guarded([&] {
-    (void)of(conn)->peer_sockaddr(known);
-    return static_cast<ssize_t>(
-        address(*of(conn), of(conn)->peer_address(), known, host, size, port));
-  });
+  const ssize_t length = guarded(
+      [&] { return static_cast<ssize_t>(address(of(conn)->peer_host_port(), host, size, port)); });
   return length < 0 ? copy_out("", host, size) : static_cast<size_t>(length);
 }
 

@@ -3,12 +3,24 @@
 
 #include "conn/connection_facts.h"
 
+#include <sys/socket.h>
+
 #include "conn/connection_type.h"
 #include "conn/core/connection_core.h"
 #include "conn/core/in_place_state.h"
 #include "conn/kit/resolver.h"
 
 namespace conn { inline namespace AECONN_ABI {
+namespace {
+
+/// Splits an address, known as a text and for socket calls, into host and port. A path is returned
+/// whole, because the name of a Unix socket may look like host and port.
+Address split(const std::string& text, const SocketAddress& address) {
+  return address.family() == AF_UNIX ? Address{text, 0} : split_address(text);
+}
+
+}  // namespace
+
 State ConnectionFacts::state() const noexcept { return ConnectionCore::of(*this).state_; }
 
 ae::EventLoop* ConnectionFacts::loop() const noexcept { return ConnectionCore::of(*this).loop_; }
@@ -55,9 +67,17 @@ std::string ConnectionFacts::peer_address() const {
   return ConnectionCore::of(*this).carrier_->facts().peer_address();
 }
 
-Address ConnectionFacts::local_host_port() const { return split_address(local_address()); }
+Address ConnectionFacts::local_host_port() const {
+  const CarrierFacts& facts = ConnectionCore::of(*this).carrier_->facts();
+  return split(facts.local_address(), facts.local_sockaddr());
+}
 
-Address ConnectionFacts::peer_host_port() const { return split_address(peer_address()); }
+Address ConnectionFacts::peer_host_port() const {
+  const CarrierFacts& facts = ConnectionCore::of(*this).carrier_->facts();
+  const SocketAddress peer = facts.peer_sockaddr();
+  // Once the peer of a Unix socket is gone its address is unknown, and the text is this end's.
+  return split(facts.peer_address(), peer.size != 0 ? peer : facts.local_sockaddr());
+}
 
 std::size_t ConnectionFacts::local_sockaddr(sockaddr_storage& to) const noexcept {
   const SocketAddress address = ConnectionCore::of(*this).carrier_->facts().local_sockaddr();

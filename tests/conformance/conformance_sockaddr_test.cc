@@ -14,6 +14,7 @@
 #include "c/aeconn.h"
 #include "tests/support/c_kit.h"
 #include "tests/support/catch.h"
+#include "tests/support/like_host_and_port.h"
 #include "tests/support/raw_socket.h"
 #include "tests/support/testing.h"
 
@@ -147,6 +148,28 @@ TEST_CASE("sockaddr: the C interface copies as getpeername does", "[conformance]
     CHECK(errno == EINVAL);
     CHECK(aeconn_local_sockaddr(nullptr, nullptr, nullptr) == -1);
   }
+}
+
+TEST_CASE("sockaddr: the name of a Unix socket is no host and port, whatever it looks like",
+          "[unix][c]") {
+  const std::string name = testing::kLikeHostAndPort;
+  int ends[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+  testing::bind_like_host_and_port(ends[1]);
+  testing::AnyLoop loop;
+  const conn::Registry registry = testing::test_registry();
+  const conn::ConnectionPtr its = registry.require("unix").adopt(loop, ends[0]);
+  CHECK(its->peer_address() == name);
+  CHECK(its->peer_host_port().host == name);
+  CHECK(its->peer_host_port().port == 0);
+  const testing::c::Loop c_loop(aeconn_loop_new());
+  const testing::c::Conn theirs(aeconn_adopt(c_loop.get(), "unix", ends[1]));
+  REQUIRE(theirs != nullptr);
+  std::array<char, 200> host{};
+  uint16_t port = 1;
+  aeconn_local(theirs.get(), host.data(), host.size(), &port);
+  CHECK(std::string(host.data()) == name);
+  CHECK(port == 0);
 }
 
 TEST_CASE("C: behind a proxy the client of a Unix socket has a host and a port", "[c][unix]") {

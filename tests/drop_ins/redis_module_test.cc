@@ -19,6 +19,7 @@
 #include "drop_ins/redis/module_api.h"
 #include "drop_ins/redis/releases.h"
 #include "tests/support/catch.h"
+#include "tests/support/like_host_and_port.h"
 
 using namespace aeconn_redis;
 
@@ -129,6 +130,23 @@ TEST_CASE("redis module: handlers are where each layout of connections has them"
     Host::end();
     close(ends[1]);
   }
+}
+
+TEST_CASE("redis module: a client over a Unix socket has no port, whatever its name looks like",
+          "[redis]") {
+  host = new Host;
+  int ends[2];
+  REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+  testing::bind_like_host_and_port(ends[1]);
+  Object object({true, "9.1.2"}, ends[0]);
+  char ip[50] = "";
+  int port = 1;
+  CHECK(object.call(slots::addr)(object.self(), ip, sizeof ip, &port, 1) == kOk);
+  CHECK(std::string(ip) == testing::kLikeHostAndPort);
+  CHECK(port == 0);
+  object.call(slots::close)(object.self());
+  Host::end();
+  close(ends[1]);
 }
 
 namespace {
