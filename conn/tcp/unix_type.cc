@@ -7,8 +7,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <thread>
 
 #include "conn/error.h"
@@ -66,11 +68,19 @@ Failure why_not_stale(const std::string& path, const SocketAddress& address) {
 
 /// Gives the socket file the permissions `mode`. Returns 0 or the errno value of the failure.
 int set_mode(const std::string& path, int mode) noexcept {
-  // Uses fchmodat() without following links instead of chmod(): if others can write to the folder,
-  // the path may by now be a link to another file.
-  if (fchmodat(AT_FDCWD, path.c_str(), static_cast<mode_t>(mode), AT_SYMLINK_NOFOLLOW) == 0)
-    return 0;
-  if (errno == EOPNOTSUPP && ::chmod(path.c_str(), static_cast<mode_t>(mode)) == 0) return 0;
+  // If others can write to the folder, the path may by now be a link to another file, and may be
+  // replaced at any time. So the file is opened, which does not follow a link, and what was opened
+  // is checked and changed. (Of a link fchmodat() with AT_SYMLINK_NOFOLLOW says EOPNOTSUPP, as it
+  // does where it does not work at all, so chmod() must not be tried next.)
+  const Fd file(::open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  struct stat info {};
+  if (!file || fstat(file.get(), &info) != 0) return errno;
+  if (!S_ISSOCK(info.st_mode)) return EEXIST;
+  std::array<char, 32> same{};
+  (void)std::snprintf(same.data(), same.size(), "/proc/self/fd/%d", file.get());
+  if (fchmodat(AT_FDCWD, same.data(), static_cast<mode_t>(mode), 0) == 0) return 0;
+  // Without /proc there is only the path.
+  if (errno == ENOENT && ::chmod(path.c_str(), static_cast<mode_t>(mode)) == 0) return 0;
   return errno;
 }
 

@@ -6,6 +6,7 @@
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,7 +16,9 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <thread>
+#include <utility>
 
 #include "conn/error.h"
 #include "conn/tcp/socket.h"
@@ -33,6 +36,20 @@ using namespace std::chrono_literals;
 using Catch::Matchers::StartsWith;
 using testing::Contains;
 namespace fs = std::filesystem;
+
+namespace {
+
+/// Called once, after the next bind(2), as by somebody who watches the folder. Empty: nothing is.
+std::function<void()> after_bind;
+
+}  // namespace
+
+// Replaces the C library's function in this program.
+extern "C" int bind(int fd, const sockaddr* address, socklen_t size) noexcept {
+  const long result = ::syscall(SYS_bind, fd, address, size);
+  if (result == 0 && after_bind) std::exchange(after_bind, nullptr)();
+  return static_cast<int>(result);
+}
 
 namespace {
 
@@ -163,6 +180,27 @@ TEST_CASE("unix: what is not a socket is never removed", "[unix]") {
   REQUIRE_THROWS_WITH(place.listen_here(), Contains("is not a socket"));
   REQUIRE(fs::is_symlink(place.path));
   REQUIRE(fs::is_socket(place.folder.path() + "/target"));
+}
+
+TEST_CASE("unix: a link that takes the place of the new socket changes no other file's mode",
+          "[unix][hostile]") {
+  Place place;
+  const std::string other = place.folder.path() + "/other";
+  std::ofstream(other) << "precious";
+  fs::permissions(other, fs::perms::owner_read);
+  after_bind = [&] {
+    fs::remove(place.path);
+    fs::create_symlink(other, place.path);
+  };
+  std::string why;
+  try {
+    (void)place.listen_here("mode=666");
+  } catch (const conn::Error& error) {
+    why = error.what();
+  }
+  REQUIRE_FALSE(after_bind);
+  CHECK(fs::status(other).permissions() == fs::perms::owner_read);
+  CHECK_THAT(why, Contains("set its mode"));
 }
 
 TEST_CASE("unix: a socket of another kind is left alone", "[unix]") {
