@@ -217,6 +217,7 @@ void FallbackType::check(const Endpoint& endpoint) const {
 }
 
 void FallbackType::prepare(const Endpoint& endpoint) const {
+  (void)times(endpoint);
   for (const Candidate& candidate : candidates_for(endpoint))
     if (candidate.type != nullptr) candidate.type->prepare(candidate.to);
 }

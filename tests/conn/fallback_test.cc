@@ -74,6 +74,21 @@ struct Place {
 
 }  // namespace
 
+TEST_CASE("fallback: prepare() refuses what listen() refuses", "[fallback]") {
+  Place place;
+  const auto list = [&](const std::string& options) {
+    return conn::Endpoint::parse(place.url("stuck|tcp", options));
+  };
+  const conn::ConnectionType& type = place.registry.require("stuck|tcp");
+  CHECK_NOTHROW(type.prepare(list("?fallback-delay=1s")));
+  for (const char* const options : {"?fallback-delay=never", "?connect-timeout=0"}) {
+    CAPTURE(options);
+    CHECK_THROWS_AS(type.check(list(options)), conn::Error);
+    CHECK_THROWS_AS(type.prepare(list(options)), conn::Error);
+    CHECK_THROWS_AS(type.prepare_client(list(options)), conn::Error);
+  }
+}
+
 TEST_CASE("fallback: the first that is ready is taken, and nothing is told", "[fallback]") {
   Place place;
   const ConnectionPtr client = place.connect(place.url("tcp|stuck"));
