@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // resume=yes: what a connection may hold, wait for and cost when its path is lost again and again.
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <array>
 #include <functional>
@@ -203,6 +205,77 @@ TEST_CASE("resume: a view stays what it was through losses of the path", "[simul
       read += 300;
     }
     CHECK(client.ending() == "");
+  }
+}
+
+namespace {
+
+/// While it exists, the C library overwrites freed memory, so that a view of it is noticed.
+struct OverwriteFreed {
+  OverwriteFreed() noexcept { (void)mallopt(M_PERTURB, 0x5a); }
+  ~OverwriteFreed() { (void)mallopt(M_PERTURB, 0); }
+  OverwriteFreed(const OverwriteFreed&) = delete;
+  OverwriteFreed& operator=(const OverwriteFreed&) = delete;
+};
+
+}  // namespace
+
+// peek() ends the view of the peek() before. Each view is one of memory of another path, or of
+// bytes that were copied out of it, or of both.
+TEST_CASE("resume: a view that follows another without consume() stays what it was",
+          "[simulation][resume]") {
+  const OverwriteFreed overwrite;
+  const bool arrives = GENERATE(true, false);       // more bytes come before each loss
+  const bool without_path = GENERATE(true, false);  // some views begin while there is no path
+  for (const Profile* profile : resuming_profiles()) {
+    for (const char* isolation : {"window", "connection"}) {
+      if (!profile->bound_keys() && isolation == std::string_view("window")) continue;
+      CAPTURE(profile->name, isolation, arrives, without_path);
+      const std::string options = kResume +
+                                  "&window=4096&max-window=4096&max-windows=4&in-place=yes" +
+                                  "&isolation=" + isolation;
+      Pair pair(*profile, {}, options, options);
+      const testing::Pattern pattern(1);
+      Talker client(*pair.client, 1, 2, 1500);
+      pair.room.run_for(50ms);
+      conn::View view;
+      std::uint64_t read = 0;
+      const auto check = [&] {
+        std::uint64_t at = read;
+        for (int i = 0; i < view.count; ++i) {
+          const iovec& piece = view.pieces[static_cast<std::size_t>(i)];
+          REQUIRE(pattern.matches(at, {static_cast<const char*>(piece.iov_base), piece.iov_len}));
+          at += piece.iov_len;
+        }
+      };
+      const auto look = [&] {
+        view = pair.server->peek();
+        REQUIRE(view.size > 300);
+        check();
+      };
+      for (int i = 0; i < 24; ++i) {
+        const auto every = [i](int n) { return i % n == n - 1; };
+        if (every(2) && (!arrives || every(4))) {
+          pair.server->consume(300);
+          read += 300;
+          view = {};
+        }
+        if (!every(5)) look();
+        if (arrives || i % 6 == 0) client.more(arrives ? 200 : 1200);
+        pair.room.run_for(50ms);
+        check();
+        pair.room.world.set_path(*pair.room.near, *pair.room.far, false);
+        RUN_UNTIL(pair.room.loop, pair.counted("paths_lost") == 2);
+        check();
+        if (without_path && every(3)) look();
+        pair.room.run_for(1s);  // attempts to find a path fail meanwhile
+        check();
+        pair.room.world.set_path(*pair.room.near, *pair.room.far, true);
+        RUN_UNTIL(pair.room.loop, pair.counted("paths_lost") == 0);
+        check();
+      }
+      CHECK(client.ending() == "");
+    }
   }
 }
 
