@@ -70,8 +70,8 @@ int open_wakeup() {
 
 // Hidden explicitly, because a class nested in an exported class is exported, too.
 struct [[gnu::visibility("hidden")]] LibevLoop::Impl {
-  Impl(LibevLoop& its_loop, OwnedLoop loop);
-  Impl(LibevLoop& its_loop, struct ev_loop* borrowed);
+  Impl(LibevLoop & its_loop, OwnedLoop loop);
+  Impl(LibevLoop & its_loop, struct ev_loop * borrowed);
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl();
