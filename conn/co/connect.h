@@ -44,7 +44,12 @@ class Connect final : public Timed {
   template <class Awaiting>
   void await_suspend(std::coroutine_handle<Awaiting> awaiting) {
     wait(Waiter(awaiting));
-    connection_->connect(to_, [this](Connection&) { finish(); });
+    try {
+      connection_->connect(to_, [this](Connection&) { finish(); });
+    } catch (...) {
+      stop_timer();  // the operation has ended, and must not end again
+      throw;
+    }
   }
   Connected await_resume() {
     if (connection_ == nullptr)

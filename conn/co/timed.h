@@ -39,6 +39,11 @@ class Timed : public OfLibrary {
     const Waiter waiter = waiter_;
     waiter.resume();
   }
+  void stop_timer() noexcept {
+    const ae::TimerId timer = std::exchange(timer_, 0);
+    // alive_.open() is false once the loop is destroyed; the timer does not exist any more then.
+    if (timer != 0 && alive_.open()) loop_->remove_time_event(timer);
+  }
 
  private:
   void set_timer(ae::Duration delay) {
@@ -49,11 +54,6 @@ class Timed : public OfLibrary {
       finish();
       return ae::kNoMore;
     });
-  }
-  void stop_timer() noexcept {
-    const ae::TimerId timer = std::exchange(timer_, 0);
-    // alive_.open() is false once the loop is destroyed; the timer does not exist any more then.
-    if (timer != 0 && alive_.open()) loop_->remove_time_event(timer);
   }
 
   ae::EventLoop* loop_;

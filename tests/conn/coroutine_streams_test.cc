@@ -453,6 +453,36 @@ TEST_CASE("acceptor: next() has a limit, and a stream goes and comes back", "[co
   RUN_UNTIL(site.loop, over);
 }
 
+#if AECONN_COUNTS_ALLOCATIONS
+TEST_CASE("connect: if it throws in when_all(), its time-out does not end it again", "[co]") {
+  testing::Site site({.name = "tcp"});
+  bool elapsed = false, thrown = false, late = false;
+  site.loop.add_time_event(1ms, [&] { return elapsed = true, ae::kNoMore; });
+  RUN_UNTIL(site.loop, elapsed);  // the loop now has memory for a timer
+  co::Event event(site.loop);
+  const auto run = [](auto attempt, co::Event& set, bool& failed) -> co::Task<> {
+    try {
+      co_await co::when_all(std::move(attempt), set.wait());
+    } catch (const std::bad_alloc&) {
+      failed = true;
+    }
+  };
+  co::Task<> task =
+      run(co::connect(site.registry, site.loop, site.deserted(), 10ms), event, thrown);
+  co::Scope scope;
+  {
+    const testing::NoMemory none;
+    scope.spawn(std::move(task));
+  }
+  site.loop.add_time_event(20ms, [&] { return late = true, ae::kNoMore; });
+  RUN_UNTIL(site.loop, late);
+  REQUIRE_FALSE(thrown);  // it waits for the event, too
+  event.set();
+  RUN_UNTIL(site.loop, scope.empty());
+  REQUIRE(thrown);
+}
+#endif
+
 TEST_CASE("connect: its limit, and what value() throws", "[co]") {
   testing::Site site({.name = "tcp"});
   std::string log;
