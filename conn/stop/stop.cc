@@ -353,8 +353,12 @@ void Stop::Core::cut() {
       if (--self->uncut == 0) self->finish();
     });
   };
-  uncut =
-      on_parts([answer](Stopping& stopping) { answer(stopping.cut()); }, [answer] { answer({}); });
+  uncut = on_parts(
+      [answer, self = shared_from_this()](Stopping& stopping) {
+        // The Stop may have been destroyed meanwhile, for example by a StopWatcher.
+        answer(self->phase == Phase::kDraining ? stopping.cut() : Left());
+      },
+      [answer] { answer({}); });
   if (uncut == 0) finish();
 }
 

@@ -2,8 +2,10 @@
 // In which iteration of the loop the hooks of a stop run.
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "conn/stop.h"
 #include "tests/support/any_loop.h"
@@ -65,4 +67,21 @@ TEST_CASE("stop: a hook of the next stop does not run for the one before", "[sto
   REQUIRE(second == 0);
   stop.request();
   RUN_UNTIL(loop, second == 1);
+}
+
+TEST_CASE("stop: a hook that destroys the stop at its limit keeps the connections", "[stop]") {
+  testing::Site site({.name = "tcp"});
+  conn::ConnectionPtr session;
+  auto stop = std::make_unique<conn::Stop>(
+      site.loop, conn::Stop::Settings{.limit = ae::Duration(0), .signals = {}, .ends = [] {}});
+  const conn::ListenerPtr listener = site.registry.listen(
+      site.loop, site.fresh(), [&](conn::ConnectionPtr next) { session = std::move(next); });
+  const conn::ConnectionPtr client = site.connect(testing::address_of(*listener));
+  RUN_UNTIL(site.loop, session != nullptr && client->state() == conn::State::kConnected);
+  const conn::StopHook hook(site.loop, [&] { stop.reset(); });
+  stop->request();
+  RUN_UNTIL(site.loop, stop == nullptr);
+  testing::turns(site.loop, 5);
+  testing::send(site.loop, *session, "here");
+  REQUIRE(testing::receive(site.loop, *client, 4) == "here");
 }
