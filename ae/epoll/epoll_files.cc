@@ -110,6 +110,7 @@ void EpollFiles::sync_dirty() {
 void EpollFiles::sync(File& file) {
   const std::uint32_t want = wanted(file);
   if (want == 0 || (file.registered() && want == file.in_kernel) || file.always_ready) return;
+  if (file.closed) return;
   epoll_event event{};
   event.events = want;
   event.data.u64 = file.registered() ? file.tag : file.new_tag();
@@ -140,7 +141,7 @@ void EpollFiles::mark_broken(File& file) noexcept {
 }
 
 void EpollFiles::forget(File& file) noexcept {
-  file.refused = false;
+  file.refused = file.closed = false;
   set_always_ready(file, false);
   forget_left(file);
   if (std::exchange(file.tag, 0) == 0) return;

@@ -62,7 +62,7 @@ void LibevFiles::remove(int fd, Mask mask) {
   if ((gone & EV_READ) != 0) ++file->read_removals;
   if ((gone & EV_WRITE) != 0) ++file->write_removals;
   if (left == 0) {
-    file->barrier = false;
+    file->barrier = file->closed = false;
     ev_io_stop(core_.loop, &file->io);
   } else {
     const int due = ev_clear_pending(core_.loop, &file->io) & left;
@@ -119,14 +119,19 @@ void LibevFiles::run_all_left() {
   }
 }
 
-// Prepares the files for the epoll instance that the child of fork() now uses. sync() will find
-// descriptors that the child has closed, including those added with kTrusted.
+// Prepares the files for the epoll instance that the child of fork() now uses: sync() will register
+// each of them again. Descriptors that the child has closed are found here, including those added
+// with kTrusted, because the loop opens new descriptors next, which may get their numbers.
 void LibevFiles::after_fork() {
   for (const auto& file : files_) {
     if (!file || wanted(*file) == 0) continue;
     ev_io_stop(core_.loop, &file->io);
-    file->trusted = false;
-    mark_dirty(*file);
+    if (descriptor_open(file->io.fd)) {
+      mark_dirty(*file);
+    } else {
+      file->closed = true;
+      mark_broken(*file);
+    }
   }
 }
 
@@ -192,15 +197,22 @@ void LibevFiles::mark_dirty(File& file) noexcept {
   core_.come_back();
 }
 
+void LibevFiles::mark_broken(File& file) noexcept {
+  if (std::exchange(file.broken, true)) return;
+  file.next_broken = std::exchange(broken_, &file);
+  core_.stir();
+  core_.come_back();
+}
+
 void LibevFiles::sync(File& file) {
   const int want = wanted(file);
   const int have = ev_is_active(&file.io) ? file.io.events & kReadWrite : 0;
   // If no event is wanted (`want` is 0), remove() has already stopped the watcher.
-  if (want == have || want == 0) return;
+  if (want == have || want == 0 || file.closed) return;
   const int fd = file.io.fd;
   ev_io_stop(core_.loop, &file.io);
   if (!file.trusted && !descriptor_open(fd)) {
-    if (!std::exchange(file.broken, true)) file.next_broken = std::exchange(broken_, &file);
+    mark_broken(file);
     return;
   }
   ev_io_set(&file.io, fd, want);
@@ -235,8 +247,9 @@ void LibevFiles::run_handlers(File& file, int revents) {
 // If the descriptor is good and the kernel only lacked resources, starts a timer that tries again;
 // the handlers are called for each failed try.
 void LibevFiles::after_error(File& file) {
+  const bool closed = std::exchange(file.closed, false) || !descriptor_open(file.io.fd);
   if (ev_is_active(&file.io) || file.dirty || wanted(file) == 0) return;
-  if (!descriptor_open(file.io.fd)) {
+  if (closed) {
     remove(file.io.fd, kReadable | kWritable);
   } else if (!ev_is_active(&retry_)) {
     ev_timer_set(&retry_, kRetrySeconds, 0.0);

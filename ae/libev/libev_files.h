@@ -71,6 +71,9 @@ class LibevFiles {
     bool dirty = false;
     // True if this file, whose descriptor is closed, is in the list broken_ of run_broken().
     bool broken = false;
+    // True if this file is in the list broken_ because after_fork() found its descriptor closed. It
+    // stays true if the number is reused before the handlers run.
+    bool closed = false;
     // True if this file is in the list left_: it was ready, but there was no time to serve it.
     bool left = false;
     LibevFiles* owner = nullptr;
@@ -90,6 +93,7 @@ class LibevFiles {
   }
   File& get(int fd);
   void mark_dirty(File& file) noexcept;
+  void mark_broken(File& file) noexcept;
   void sync_dirty();
   void sync(File& file);
   void leave(File& file) noexcept;

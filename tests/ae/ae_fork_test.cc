@@ -208,6 +208,29 @@ TEST_CASE("fork: a loop that a child runs without a word is its own", "[ae][fork
   CHECK(reads == 1);
 }
 
+TEST_CASE("fork: a file that the child has closed ends, whoever gets its number", "[ae][fork]") {
+  const bool waits = GENERATE(true, false);  // whether the kernel knows of the file before fork()
+  const ae::Mask trust = GENERATE(ae::kNone, ae::kTrusted);
+  AnyLoop loop;
+  Sockets sockets;
+  int calls = 0;
+  loop.add_file_event(sockets.near, ae::kReadable | trust, [&](int, ae::Mask) { ++calls; });
+  if (waits) loop.process_events(ae::kFullIteration | ae::kDontWait);
+  REQUIRE(in_child([&] {
+            ::close(sockets.near);
+            loop.after_fork();  // opens descriptors, one of which may get the number
+            for (int i = 0; i < 3; ++i) {
+              bool posted = false;
+              std::thread([&] { loop.post([&] { posted = true; }); }).join();
+              while (!posted) loop.process_events(ae::kFullIteration);
+            }
+            if (loop.file_events(sockets.near) != ae::kNone) return 2;
+            return calls == 1 ? 0 : 10 + calls;
+          }) == 0);
+  write_byte(sockets.far);
+  while (calls == 0) loop.process_events(ae::kFullIteration);
+}
+
 TEST_CASE("fork: what a child takes off a hosted loop stays with its parent's", "[ae][fork]") {
   ae::EpollLoop loop;
   Sockets sockets;
