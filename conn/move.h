@@ -2,8 +2,10 @@
 #pragma once
 // Moves established connections between the loops of a group, for programs that rebalance.
 //
-//   if (!conn::move(client, loops, 2, [&worker](conn::ConnectionPtr here) { worker.take(here); }))
-//     log(client->type().name(), std::strerror(errno));
+//   const bool moved = conn::move(client, loops, 2, [&worker](conn::ConnectionPtr here) {
+//     worker.take(std::move(here));
+//   });
+//   if (!moved) log(client->type().name(), std::strerror(errno));
 //
 // The library moves nothing by itself: the program decides which connection goes where. For the
 // costs see docs/threads.md.
