@@ -6,6 +6,7 @@ like test_aeconn.py; KV_URLS selects the transports.
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import os
 import pathlib
@@ -526,10 +527,12 @@ class AsASocket(unittest.TestCase):
         with other, context.wrap_socket(one, do_handshake_on_connect=False) as secured:
             self.assertRaises(TypeError, aeconn.adopt, secured)
             self.assertGreaterEqual(secured.fileno(), 0)
-        with socket.socket() as unconnected:
-            with self.assertRaises(OSError):
-                aeconn.adopt(unconnected)
-            self.assertGreaterEqual(unconnected.fileno(), 0)
+        for family in socket.AF_UNIX, socket.AF_INET, socket.AF_VSOCK:
+            with self.subTest(family=family), socket.socket(family) as unconnected:
+                with self.assertRaises(OSError) as caught:
+                    aeconn.adopt(unconnected)
+                self.assertEqual(caught.exception.errno, errno.ENOTCONN)  # not: of another kind
+                self.assertGreaterEqual(unconnected.fileno(), 0)
 
 
 if __name__ == "__main__":

@@ -129,7 +129,7 @@ std::vector<Row> trust_rows(const Settings& d) {
       Row::word("crl-check", kBoth, kCrlCheck, d.crl_check, "whose revocation is looked up"),
       Row::word("reload", kBoth, kReload, d.reload, "whether changed files are read again"),
       Row::word("auth-clients", kListener, kClientAuth, d.auth_clients,
-                "whether clients show a certificate; needs `ca`"),
+                "whether clients show a certificate; needs `ca` or `ca-dir`"),
       Row::word("verify", kConnecting, kVerify, d.verify,
                 "the chain and the name; only the chain; nothing"),
       Row::text("server-name", kConnecting, "the host", "a name or address",

@@ -278,7 +278,7 @@ int main(int argc, char** argv) try {
               config.loglevel),
       manual::Value::words(kv::kLogLevels));
   app.add_flag("--enable-debug-command", config.debug_command,
-               "Let clients use DEBUG SLEEP, which stops the server for everybody");
+               "Let clients use DEBUG SLEEP, which stops the loop of the client that uses it");
   {
     const conn::Registry registry = conn::all_transports();
     for (const TlsSettings::Option& each : TlsSettings::kAll) {

@@ -58,7 +58,7 @@ def connect(url: str, timeout: float | None = None) -> Socket:
 
 
 def adopt(connected: socket.socket) -> Socket:
-    """Takes over a connected TCP or Unix socket and detaches the descriptor from `connected`."""
+    """Takes over a connected TCP, Unix or vsock socket; `connected` has no descriptor then."""
     return Socket.adopt(connected)
 
 

@@ -394,4 +394,5 @@ def wake(loop: int) -> None:
 
 
 def scheme_of(adopted: socket.socket) -> str:
-    return "unix" if adopted.family == socket.AF_UNIX else "tcp"
+    schemes = {socket.AF_UNIX: "unix", socket.AF_VSOCK: "vsock"}
+    return schemes.get(adopted.family, "tcp")

@@ -49,7 +49,7 @@ class Socket(Data, Facts):
 
     @classmethod
     def adopt(cls, connected: socket.socket) -> Self:
-        """Takes over a connected TCP or Unix socket and its time-out."""
+        """Takes over a connected TCP, Unix or vsock socket and its time-out."""
         ssl = sys.modules.get("ssl")
         if ssl is not None and isinstance(connected, ssl.SSLSocket):
             raise TypeError("an ssl.SSLSocket cannot be adopted: connect to a tls:// URL instead")
