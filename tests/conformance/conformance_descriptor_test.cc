@@ -4,7 +4,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,6 +20,7 @@
 
 #include "adapters/descriptor.h"
 #include "tests/support/catch.h"
+#include "tests/support/no_descriptors.h"
 #include "tests/support/site_counters.h"
 #include "tests/support/testing.h"
 
@@ -506,23 +506,17 @@ TEST_CASE("descriptor: without descriptors the connection stays with its owner",
     const unsigned left = GENERATE(0u, 1u);  // descriptors that the process may still open
     CAPTURE(left);
     Pair pair(transport);
-    rlimit limit{};
-    REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
-    const int lowest = ::dup(0);
-    REQUIRE(lowest >= 0);
-    ::close(lowest);
-    rlimit few = limit;
-    few.rlim_cur = static_cast<rlim_t>(lowest) + left;
     std::string said;
     int code = 0;
-    REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
-    try {
-      ::close(adapters::to_descriptor(std::move(pair.client), [](const auto&) {}));
-    } catch (const std::system_error& error) {
-      said = error.what();
-      code = error.code().value();
+    {
+      const testing::FewDescriptors few(left);
+      try {
+        ::close(adapters::to_descriptor(std::move(pair.client), [](const auto&) {}));
+      } catch (const std::system_error& error) {
+        said = error.what();
+        code = error.code().value();
+      }
     }
-    REQUIRE(::setrlimit(RLIMIT_NOFILE, &limit) == 0);
     CHECK(code == EMFILE);
     CHECK(said.starts_with("a descriptor for a connection: "));
     REQUIRE(pair.client != nullptr);

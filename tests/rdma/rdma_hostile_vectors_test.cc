@@ -4,14 +4,13 @@
 #if AECONN_RDMA
 
 #include <fmt/format.h>
-#include <sys/eventfd.h>
 
 #include <array>
 #include <set>
 
-#include "conn/kit/descriptor.h"
 #include "conn/rdma/device/memory.h"
 #include "conn/rdma/device/verbs.h"
+#include "tests/support/descriptor_table.h"
 #include "tests/support/hostile_vectors.h"
 #include "tests/support/neighbour.h"
 #include "tests/support/rdma_kit.h"
@@ -65,7 +64,7 @@ Kind kind_of_device() {
 class Arena {
  public:
   explicit Arena(const std::string& options = {}) : options_(options) {
-    sleep_often();
+    testing::outlast_sleeps(scene_.loop);  // opens the timerfd of an EpollLoop
     HostileVector harmless;  // creates everything that is created only once
     harmless.outcome = Outcome::kGoesOn;
     play(harmless, true);
@@ -95,16 +94,6 @@ class Arena {
   }
 
  private:
-  /// Has an EpollLoop open its timerfd, which it does when it has slept often before one timer
-  /// expires.
-  void sleep_often() {
-    const conn::Descriptor always{eventfd(1, EFD_CLOEXEC)};
-    std::size_t wakes = 0;
-    scene_.loop.add_file_event(always.get(), ae::kReadable, [&](int, ae::Mask) { ++wakes; });
-    RUN_UNTIL(scene_.loop, wakes >= 100);
-    scene_.loop.remove_file_event(always.get(), ae::kReadable);
-  }
-
   void play(const HostileVector& vector, bool by_client) {
     INFO(vector.name << ", by a " << (by_client ? "client" : "server"));
     ++(by_client ? clients_played_ : servers_played_);

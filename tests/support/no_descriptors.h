@@ -6,15 +6,24 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <system_error>
 #include <vector>
 
 namespace testing {
+
+/// UBSan opens a pipe when it checks an object of a type for the first time, and without a
+/// descriptor takes the object for a wrong one. So it sees errors of the system before.
+inline void show_ubsan_an_error() {
+  (void)std::system_error(EMFILE, std::generic_category(), "no descriptors");
+}
 
 /// While an instance exists, this process can make no descriptor; those that it has still work.
 class NoNewDescriptors {
  public:
   /// `limit` must be at most 3, since 0 to 2 are open. With 0 poll(2) fails, too.
   explicit NoNewDescriptors(rlim_t limit = 3) {
+    show_ubsan_an_error();
     getrlimit(RLIMIT_NOFILE, &before_);
     const rlimit none{limit, before_.rlim_max};
     setrlimit(RLIMIT_NOFILE, &none);
@@ -31,6 +40,7 @@ class NoNewDescriptors {
 class FewDescriptors {
  public:
   explicit FewDescriptors(unsigned count) {
+    show_ubsan_an_error();
     getrlimit(RLIMIT_NOFILE, &before_);
     rlimit few{3, before_.rlim_max};  // 0 to 2 are open
     std::vector<int> left;
