@@ -204,8 +204,13 @@ void FallbackType::configure(const Options& options) {
     }
   }
   (void)times_of(own);
-  for (std::size_t i = 0; i < candidates_.size(); ++i) {
-    if (candidates_[i].type != nullptr) candidates_[i].type->configure(others[i]);
+  // Types of tls come first: options that passed the check above may still be refused there, when
+  // files are read and OpenSSL gets the names of ciphers. No other type has changed then.
+  for (const bool tls : {true, false}) {
+    for (std::size_t i = 0; i < candidates_.size(); ++i) {
+      if (candidates_[i].type != nullptr && (option_of(candidates_[i], "cert") != nullptr) == tls)
+        candidates_[i].type->configure(others[i]);
+    }
   }
   const std::lock_guard lock(mutex_);
   options_ = std::move(own);

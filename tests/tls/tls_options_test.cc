@@ -24,6 +24,7 @@ using testing::Authority;
 using testing::Contains;
 using testing::Identity;
 using testing::info_of;
+using testing::RawSocket;
 using testing::TlsPair;
 using testing::TlsSite;
 
@@ -115,6 +116,28 @@ TEST_CASE("tls: an option that is gone from a layer says what to do", "[tls][opt
   REQUIRE_THAT(said, StartsWith("tls+unix:///x?receive-buffer=1m: unix has no option "
                                 "receive-buffer any more: leave it out"));
   REQUIRE_THAT(said, !Contains("those of tls"));
+}
+
+TEST_CASE("tls: a list that tls refuses to configure changes none of its types", "[tls][options]") {
+  const conn::Registry registry = conn::all_transports();
+  testing::AnyLoop loop;
+  const auto nodelay = [&] {
+    ConnectionPtr server;
+    const conn::ListenerPtr listener = registry.listen(
+        loop, "tcp://127.0.0.1:0", [&](ConnectionPtr next) { server = std::move(next); });
+    RawSocket client = RawSocket::connect(testing::address_of(*listener));
+    RUN_UNTIL(loop, server != nullptr);
+    return info_of(*server, "nodelay");
+  };
+  const auto refused =
+      GENERATE(as<Options>{}, Options{{"ca", "/nowhere/ca.pem"}},
+               Options{{"cert", "/nowhere/cert.pem"}, {"key", "/nowhere/key.pem"}});
+  conn::ConnectionType& list = registry.require(GENERATE("tcp|tls", "tls|tcp"));
+  REQUIRE(nodelay() == "yes");
+  REQUIRE_THROWS_AS(list.configure(refused.merged_with(Options{{"nodelay", "no"}})), conn::Error);
+  REQUIRE(nodelay() == "yes");
+  REQUIRE_NOTHROW(list.configure({{"nodelay", "no"}}));
+  REQUIRE(nodelay() == "no");
 }
 
 TEST_CASE("tls: an option that neither layer has is refused", "[tls][options]") {
