@@ -248,7 +248,10 @@ Failure Handshake::result_of(Engine::Step step) const {
   }
   const Failure& own = session_.engine().failure();
   const Failure* const below = session_.why_below();
-  const Failure& cause = below != nullptr && own.code != Errc::kVerification ? *below : own;
+  // If the failure did not come from the connection below, that has failed only afterwards: the
+  // peer was gone when an alert was sent to it.
+  const bool only_after = own.code == Errc::kVerification || own.code == Errc::kHandshake;
+  const Failure& cause = below != nullptr && !only_after ? *below : own;
   return {cause.code, with_peer() + cause.text};
 }
 

@@ -4,9 +4,11 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/un.h>
 
 #include <random>
 
+#include "conn/tcp/unix_type.h"
 #include "tests/support/catch.h"
 #include "tests/support/tls_kit.h"
 
@@ -131,6 +133,55 @@ TEST_CASE("tls: a client at a plain port says so", "[tls][hostile]") {
     REQUIRE(calls == 1);
   }
   held.require_same();
+}
+
+TEST_CASE("tls: plain text is called that, too, of a peer that has gone already",
+          "[tls][hostile]") {
+  // Over a Unix socket the alert that answers plain text cannot be sent once the peer has closed.
+  TlsSite site;
+  conn::tcp::UnixType below;
+  conn::tls::TlsType over_unix(below);
+  Options options = site.options_of(site.identity);
+  options.set("ca", site.ca.cert());
+  over_unix.configure(options);
+  testing::AnyLoop loop;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string path = site.folder.path() + "/s";
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  const auto* const where = reinterpret_cast<const sockaddr*>(&address);
+  RawSocket raw(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const conn::Endpoint endpoint = conn::Endpoint::parse("tls+unix:" + path);
+  std::vector<Failure> refused;
+  const auto require_reason = [](const std::error_code& code, const std::string& text) {
+    CAPTURE(code, text);
+    REQUIRE(code == Errc::kHandshake);
+    REQUIRE_THAT(text, Contains("does not speak TLS here"));
+  };
+  SECTION("a client") {
+    const conn::ListenerPtr listener = over_unix.listen(loop, endpoint, [](ConnectionPtr) {});
+    listener->on_refused([&](const Failure& why) { refused.push_back(why); });
+    REQUIRE(::connect(raw.fd(), where, sizeof address) == 0);
+    raw.send("GET / HTTP/1.1\r\n\r\n");
+    raw.close();
+    RUN_UNTIL(loop, !refused.empty());
+    require_reason(refused.front().code, refused.front().text);
+  }
+  SECTION("a server") {
+    REQUIRE(::bind(raw.fd(), where, sizeof address) == 0);
+    REQUIRE(::listen(raw.fd(), 1) == 0);
+    const ConnectionPtr client = over_unix.create(loop);
+    client->connect(endpoint, nullptr);
+    int fd = -1;
+    LOOK_UNTIL(loop, (fd = ::accept4(raw.fd(), nullptr, nullptr, SOCK_CLOEXEC)) >= 0);
+    RawSocket peer(fd);
+    char hello[4096];
+    LOOK_UNTIL(loop, ::recv(peer.fd(), hello, sizeof hello, MSG_DONTWAIT) > 0);
+    peer.send("220 mail.example ESMTP\r\n");
+    peer.close();
+    RUN_UNTIL(loop, client->state() == State::kError);
+    require_reason(client->error_code(), client->last_error());
+  }
 }
 
 TEST_CASE("tls: of a server that sends rubbish a client makes one error", "[tls][hostile]") {

@@ -82,7 +82,10 @@ Failure judge(const Circumstances& known) noexcept {
   // True if the wire (connection below TLS) ended without close_notify. This is then the reason of
   // the failure, even if a write has failed, too: the peer's end may have caused that.
   const bool truncated = known.wire.ended() && !known.peer_ended && !known.in_handshake;
-  const bool by_wire = known.wire.failed() && good_certificate && !truncated;
+  // True if the peer sent plain text. If the wire (connection below TLS) has failed, too, that was
+  // because the peer was gone when OpenSSL answered with an alert.
+  const bool plain_text = known.in_handshake && is_plain_text(known.error);
+  const bool by_wire = known.wire.failed() && good_certificate && !truncated && !plain_text;
   std::error_code code = known.in_handshake ? Errc::kHandshake : Errc::kProtocol;
   if (by_wire) {
     code = std::error_code(known.wire.error(), std::generic_category());
