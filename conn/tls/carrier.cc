@@ -57,14 +57,19 @@ void TlsCarrier::connect_blocking(const Endpoint& to, ae::TimePoint deadline) {
     throw;
   }
   handshake_.reset();
+  Counters& counters = place_.state(type(), *loop()).counters;
   if (why) {
+    // Only a handshake that has begun counts as failed, not an attempt to connect the layer below.
+    if (session_.begun() && session_.engine().progress().phase() != Phase::kNew) {
+      ++counters.handshake_failures;
+      if (why.code == Errc::kTimeout) ++counters.handshake_timeouts;
+    }
     fail(std::move(why));
     return;
   }
   SetupTrace::end();
   session_.give_secret();
   move_to(State::kConnected);
-  Counters& counters = place_.state(type(), *loop()).counters;
   ++counters.handshakes;
   if (SSL_session_reused(session_.engine().ssl()) == 1) ++counters.resumed;
   (void)session_.engine().look(false);

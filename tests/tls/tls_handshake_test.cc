@@ -457,6 +457,8 @@ TEST_CASE("tls: connect_blocking does the handshake, and says what it could not 
     REQUIRE(connected);
     REQUIRE(echoed);
     REQUIRE(std::string(buffer, 4) == "ping");
+    REQUIRE(statistic(site, site.client, "handshakes") == 1);
+    REQUIRE(statistic(site, site.client, "handshake_failures") == 0);
   }
   SECTION("a bad certificate") {
     where.options.set("server-name", "other.example");
@@ -469,6 +471,16 @@ TEST_CASE("tls: connect_blocking does the handshake, and says what it could not 
     server.join();
     REQUIRE_FALSE(connected);
     REQUIRE(client->error_code() == Errc::kVerification);
+    REQUIRE(statistic(site, site.client, "handshakes") == 0);
+    REQUIRE(statistic(site, site.client, "handshake_failures") == 1);
+    REQUIRE(statistic(site, site.client, "handshake_timeouts") == 0);
+  }
+  SECTION("nobody listens, so that there is no handshake") {
+    where.port = RawSocket::listening().endpoint().port;
+    const ConnectionPtr client = site.client.create(site.loop);
+    REQUIRE_FALSE(client->connect_blocking(where, 5s));
+    REQUIRE(errno == ECONNREFUSED);
+    REQUIRE(statistic(site, site.client, "handshake_failures") == 0);
   }
   SECTION("a silent server, by the caller's time") {
     const ConnectionPtr client = site.client.create(site.loop);
@@ -477,6 +489,8 @@ TEST_CASE("tls: connect_blocking does the handshake, and says what it could not 
     REQUIRE(errno == ETIMEDOUT);
     REQUIRE(Clock::now() - begun < 3s);
     REQUIRE(client->state() == State::kError);
+    REQUIRE(statistic(site, site.client, "handshake_failures") == 1);
+    REQUIRE(statistic(site, site.client, "handshake_timeouts") == 1);
   }
 }
 
