@@ -55,6 +55,8 @@ bool Connection::sync_wait(ae::Mask direction, ae::Duration timeout) {
   if (reading && c.in_place_ != nullptr &&
       (c.in_place_->read_ahead.unread() != 0 || c.in_place_->read_ahead.ended()))
     return true;
+  // After shutdown() write() fails with EPIPE at once, even while earlier output is still pending.
+  if (!reading && c.in_place_ != nullptr && c.in_place_->shutdown_due()) return true;
   const Interruption::Scope scope;
   Deadline deadline(timeout);
   bool ready = c.carrier_->wait_for(direction, deadline.at());

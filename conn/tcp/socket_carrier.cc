@@ -238,6 +238,8 @@ int SocketCarrier::shut_down(int how) {
 }
 
 bool SocketCarrier::wait_for(ae::Mask direction, ae::TimePoint deadline) {
+  // A full Unix socket does not become writable by shutdown(), after which write() fails at once.
+  if (direction == ae::kWritable && write_ended_) return true;
   const short events = direction == ae::kReadable ? POLLIN : POLLOUT;
   bool ready;
   do {  // repeated as long as zero-copy completions arrive, since poll(2) returns for them, too

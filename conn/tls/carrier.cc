@@ -291,7 +291,9 @@ int TlsCarrier::report_failure(const char* what) {
 }
 
 bool TlsCarrier::wait_for(ae::Mask direction, ae::TimePoint deadline) {
-  const bool ready = session_.wait_for(direction, deadline);
+  // After shutdown() write() fails with EPIPE at once, even while output is unsent.
+  const bool ready = (direction == ae::kWritable && closing_.write_ended()) ||
+                     session_.wait_for(direction, deadline);
   interest_changed();
   return ready;
 }

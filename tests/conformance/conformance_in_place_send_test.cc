@@ -110,6 +110,30 @@ TEST_CASE("in place: a blocking flush waits for what was committed", "[conforman
   }
 }
 
+TEST_CASE("in place: after shutdown() no wait to write, and pending output arrives",
+          "[conformance]") {
+  const bool commits = GENERATE(false, true);
+  CAPTURE(commits);
+  FOR_EVERY_TRANSPORT(transport) {
+    Pair pair(transport);
+    if (!pair.client->type().capabilities().half_close) return;
+    std::string sent = fill(*pair.client);
+    const std::string block = pattern_of(79, 32 << 10);
+    while (commits && !put_if_room(*pair.client, block).empty()) sent += block;
+    REQUIRE_FALSE(pair.client->sync_wait(ae::kWritable, 1ms));
+    REQUIRE(pair.client->shutdown() == 0);
+    errno = 0;
+    REQUIRE(pair.client->write("x", 1) == -1);
+    REQUIRE(errno == EPIPE);
+    REQUIRE(pair.client->sync_wait(ae::kWritable, 1ms));
+    REQUIRE(testing::receive(pair.loop, *pair.server, sent.size()) == sent);
+    Collector collector(*pair.server);
+    RUN_UNTIL(pair.loop, collector.over());
+    REQUIRE(collector.bytes.empty());
+    REQUIRE(collector.ended);
+  }
+}
+
 TEST_CASE("in place: a blocking flush fails if the connection has failed", "[conformance]") {
   FOR_EVERY_TRANSPORT(transport) {
     Pair pair(transport);
