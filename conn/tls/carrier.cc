@@ -265,7 +265,12 @@ ssize_t TlsCarrier::writev(const iovec* vectors, int count) {
 }
 
 bool TlsCarrier::refuses_write() noexcept {
-  if (!closing_.write_ended()) return false;
+  if (closing_.state() == Closing::State::kOpen) [[likely]]
+    return false;
+  if (!closing_.write_ended()) {
+    wrote_after_end_ = true;
+    return false;
+  }
   errno = EPIPE;
   return true;
 }
@@ -309,7 +314,11 @@ bool TlsCarrier::flush(ae::TimePoint until) noexcept {
   const bool flushed = session_.below().carrier().flush(until);
   if (engine.failed() && state() == State::kConnected && loop() != nullptr && !closing())
     (void)wrote(-1);
-  return engine.output().unsent() == 0 && flushed && !engine.wire_failed();
+  // Once both ends have ended their streams, the peer may be gone, and a close_notify that it did
+  // not take is no lost output. Bytes written after the peer's end may have been lost with it.
+  const bool only_close_notify = state() == State::kClosed && engine.progress().ended() &&
+                                 engine.wire_failed() && !engine.failed() && !wrote_after_end_;
+  return engine.output().unsent() == 0 && (only_close_notify || (flushed && !engine.wire_failed()));
 }
 
 // --- the end of the connection -------------------------------------------------------------------

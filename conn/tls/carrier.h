@@ -98,6 +98,8 @@ class TlsCarrier final : public QueuedCarrier, public Handshake::Client, private
   Closing closing_{session_};
   std::unique_ptr<Handshake> handshake_;  // the running handshake; null before and after it
   Held held_{*this};
+  // True once the program has written after it had read the peer's end of stream.
+  bool wrote_after_end_ = false;
   // True from the end of the handshake until the first read event. Meanwhile read events stay
   // requested even without a read handler, because the program will probably set one soon.
   bool fresh_ = false;

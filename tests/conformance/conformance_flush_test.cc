@@ -255,6 +255,27 @@ TEST_CASE("sync_write: what is larger than any window is all under way when it r
   }
 }
 
+TEST_CASE("sync_write: a blocking flush after both ends is no failure if nothing was lost",
+          "[conformance]") {
+  const bool writes = GENERATE(false, true);
+  CAPTURE(writes);
+  FOR_EVERY_TRANSPORT(transport) {
+    testing::Pair pair(transport);
+    if (!pair.client->type().capabilities().half_close) return;
+    if (writes) {
+      testing::send(pair.loop, *pair.client, "delivered");
+      REQUIRE(testing::receive(pair.loop, *pair.server, 9) == "delivered");
+    }
+    pair.server.reset();
+    Collector collector(*pair.client);
+    RUN_UNTIL(pair.loop, collector.over());
+    REQUIRE(collector.ended);
+    REQUIRE(pair.client->shutdown() == 0);
+    REQUIRE(pair.client->state() == State::kClosed);
+    REQUIRE(pair.client->sync_write(nullptr, 0, testing::patience()) == 0);
+  }
+}
+
 TEST_CASE("sync_write: a blocking flush tells the failure that ends it", "[conformance]") {
   const bool commits = GENERATE(false, true);
   CAPTURE(commits);

@@ -2,8 +2,11 @@
 // conn/tls: how streams end, in order and truncated, with plain OpenSSL as the peer.
 #if AECONN_TLS
 
+#include <poll.h>
+
 #include <cerrno>
 
+#include "conn/kit/descriptor.h"
 #include "tests/support/catch.h"
 #include "tests/support/tls_kit.h"
 
@@ -110,6 +113,24 @@ TEST_CASE("tls: an end in the middle of a record is an error, and nothing of it 
   RUN_UNTIL(half.loop, collector.over());
   REQUIRE(collector.bytes == "whole");
   REQUIRE(half.ours->error_code() == Errc::kTruncated);
+}
+
+TEST_CASE("tls: a blocking flush after both ends tells of bytes that a reset has lost",
+          "[tls][close]") {
+  BOTH_ROLES_AND_VERSIONS;
+  Half half(we_serve, version);
+  testing::Collector collector(*half.ours);
+  testing::aside(half.loop, [&] {
+    half.peer->close_notify();
+    half.peer->socket().close();
+  });
+  RUN_UNTIL(half.loop, collector.over());
+  REQUIRE(collector.ended);
+  REQUIRE(half.ours->write("lost", 4) == 4);
+  LOOK_UNTIL(half.loop, conn::poll_now(half.ours->fd(), POLLHUP));
+  REQUIRE(half.ours->shutdown() == 0);
+  REQUIRE(half.ours->state() == State::kClosed);
+  REQUIRE(half.ours->sync_write(nullptr, 0, 5s) == -1);
 }
 
 TEST_CASE("tls: a reset is an error of the socket below", "[tls][close]") {
