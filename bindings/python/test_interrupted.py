@@ -5,6 +5,7 @@ and failures in the keeper. Run like test_aeconn.py; it needs no server.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import errno
@@ -283,6 +284,89 @@ class Interrupted(unittest.TestCase):
                 while self.interrupted_at(CALLS[name], end, number):
                     number += 1
                 self.assertGreater(number, 5)
+
+
+class Beside(unittest.TestCase):
+    """What a signal handler, or the garbage collector, does with other connections between the end
+    of a function of C and the look at its errno."""
+
+    @staticmethod
+    @contextlib.contextmanager
+    def after(function, step):
+        """Runs `step` once, after the first call of that function."""
+        native, due = getattr(lib, function), [step]
+
+        def call(*arguments):
+            result = native(*arguments)
+            while due:
+                due.pop()()
+            return result
+
+        with mock.patch.object(lib, function, call):
+            yield
+        assert not due
+
+    @contextlib.contextmanager
+    def uses(self):
+        """Ways to use other connections that leave an errno."""
+        with socket.create_server(("127.0.0.1", 0)) as server, adopted() as (reset, peer):
+            server.listen(64)
+            url = "tcp://%s:%d" % server.getsockname()
+            peer.sendall(b"x")
+            reset.send(b"unread")
+            peer.close()  # with unread bytes: this resets the connection
+            self.assertEqual(reset.recv(1), b"x")
+
+            def fails():
+                with self.assertRaises(OSError):
+                    reset.send(b"x")
+
+            yield {"connect": lambda: aeconn.connect(url).close(), "fail": fails}
+
+    def test_of_a_socket(self):
+        def fill(connection):
+            connection.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    connection.send(bytes(1 << 20))
+            connection.settimeout(0.001)
+
+        for name, function, prepare in (
+            ("recv", "read", lambda _: None),
+            ("recv_into", "read", lambda _: None),
+            ("send", "write", fill),
+            ("sendall", "write", fill),
+        ):
+            with self.uses() as uses:
+                for use, step in uses.items():
+                    with self.subTest(method=name, use=use), adopted() as (connection, theirs):
+                        prepare(connection)
+                        with self.after(function, step), self.assertRaises(TimeoutError):
+                            CALLS[name](connection)
+                        theirs.sendall(b"goes on")
+                        connection.settimeout(60)
+                        self.assertEqual(connection.recv(100), b"goes on")
+
+    def test_of_a_transport(self):
+        """The garbage collector of newer releases of Python closes a StreamWriter."""
+
+        async def run():
+            async def echo(reader, writer):
+                writer.write(await reader.readline())
+                writer.close()
+
+            server = await aeconn.start_server(echo, "tcp://127.0.0.1:0")
+            reader, writer = await aeconn.open_connection(server.urls[0])
+            _, other = await aeconn.open_connection(server.urls[0])
+            with self.after("read", other.close):
+                writer.transport._on_readable()  # as next_request() does, also if nothing is there
+            self.assertFalse(writer.is_closing())
+            writer.write(b"goes on\n")
+            self.assertEqual(await reader.read(), b"goes on\n")
+            writer.close()
+            server.close()
+
+        asyncio.run(run())
 
 
 class Child(unittest.TestCase):

@@ -110,6 +110,7 @@ class Connection:
         self._files = 0
         self._close_now()
 
+    @_native.keeps_errno
     def _close_now(self) -> None:
         if self._loop is None:
             if self._kept_at is not None and os.getpid() == self._process:
@@ -150,6 +151,7 @@ class Connection:
             raise OSError(errno.EBADF, "the connection belongs to the parent process")
         return self._conn
 
+    @_native.keeps_errno
     def _used(self, work: Callable[[threading.Lock], _T]) -> _T:
         """Runs `work`, within which all calls of C on the connection are made. If another thread or
         a signal handler calls close() meanwhile, the connection is freed here. `work` receives the

@@ -86,6 +86,7 @@ def _soon(loop: _Loop, step: Callable[..., None], *arguments: Any) -> None:
         running.call_soon(step, loop, *arguments)
 
 
+@_native.keeps_errno
 def _free(native: int, process: int, stops: list[int]) -> None:
     if os.getpid() == process:  # in a child after fork(), its connections belong to the parent
         lib.loop_free(native)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import math
 import operator
 import os
 import socket
 import stat
+from collections.abc import Callable
 from ctypes import (
     CFUNCTYPE,
     POINTER,
@@ -27,7 +29,7 @@ from ctypes import (
     c_void_p,
     py_object,
 )
-from typing import Any, NoReturn
+from typing import Any, NoReturn, ParamSpec, TypeVar
 from urllib.parse import unquote
 
 READABLE = 1
@@ -188,6 +190,26 @@ _errno_of_c.restype = POINTER(c_int)
 def set_errno_of_c(number: int) -> None:
     """Sets errno itself, not ctypes' copy: for C code of Python that reads it afterwards."""
     _errno_of_c()[0] = number
+
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def keeps_errno(call: Callable[_P, _T]) -> Callable[_P, _T]:
+    """For functions that a signal handler, or the garbage collector by __del__(), may call between
+    a function of C and the ctypes.get_errno() after it: the interrupted call still finds its own
+    errno there."""
+
+    @functools.wraps(call)
+    def kept(*arguments: _P.args, **named: _P.kwargs) -> _T:
+        before = ctypes.get_errno()
+        try:
+            return call(*arguments, **named)
+        finally:
+            ctypes.set_errno(before)
+
+    return kept
 
 
 # --- texts and numbers, validated before they are passed to C -------------------------------------

@@ -87,6 +87,7 @@ class Server(asyncio.AbstractServer):
     def __repr__(self) -> str:
         return f"<aeconn.aio.Server {', '.join(self.urls)}>"
 
+    @_native.keeps_errno
     def __del__(self) -> None:  # for a server whose loop was closed first
         listener = getattr(self, "_listener", None)
         if listener and self._attached.process == os.getpid():

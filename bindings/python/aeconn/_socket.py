@@ -31,6 +31,7 @@ class Socket(Data, Facts):
     handler: waiting calls then raise OSError (EBADF).
     """
 
+    @_native.keeps_errno
     def __init__(self, url: str, timeout: float | None = None) -> None:
         self._begin(timeout)
         limited = _native.with_limit(url, self._timeout)
@@ -48,6 +49,7 @@ class Socket(Data, Facts):
         keeper.keep(self)
 
     @classmethod
+    @_native.keeps_errno
     def adopt(cls, connected: socket.socket) -> Self:
         """Takes over a connected TCP, Unix or vsock socket and its time-out."""
         ssl = sys.modules.get("ssl")

@@ -155,6 +155,7 @@ class Transport(asyncio.Transport):
         self._ended = ended
         self._number = attached.called.reserve(2)  # of what reads, and of what writes
 
+    @_native.keeps_errno
     def __del__(self) -> None:
         if self._conn is None or self._attached.process != os.getpid():
             return
@@ -387,6 +388,7 @@ class Transport(asyncio.Transport):
         StreamWriter, which calls this."""
         return self._closing
 
+    @_native.keeps_errno
     def close(self) -> None:
         """Data already written is still delivered. Allowed on any thread, like is_closing(): the
         loop's thread closes it then."""
