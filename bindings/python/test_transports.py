@@ -599,6 +599,36 @@ class Several(unittest.TestCase):
 
         asyncio.run(asyncio.wait_for(run(), LONG))
 
+    def test_redial_counts_the_time_of_a_connection_alone(self):
+        """Connections that are lost at once, after attempts that take longer than `stable`."""
+
+        async def run():
+            clock, pauses, sleep = [0.0], [], asyncio.sleep
+
+            async def connect(*_):
+                clock[0] += 6
+                return None, mock.Mock()
+
+            async def pause(delay):
+                pauses.append(delay)
+                await sleep(0)
+
+            loop = mock.Mock(time=lambda: clock[0])
+            with (
+                mock.patch.object(aeconn.aio, "open_connection", connect),
+                mock.patch.object(aeconn.aio.random, "uniform", lambda _, most: most),
+                mock.patch.object(asyncio, "sleep", pause),
+                mock.patch.object(asyncio, "get_running_loop", lambda: loop),
+            ):
+                async for _ in aeconn.redial("tcp://127.0.0.1:1", attempt=10, stable=5):
+                    if len(pauses) == 3:
+                        clock[0] += 6  # this one lasts
+                    if len(pauses) == 5:
+                        break
+            self.assertEqual(pauses, [0.05, 0.1, 0.2, 0.05, 0.1])
+
+        asyncio.run(run())
+
     def test_redial_to_what_is_wrong(self):
         """Raises even though no server is running."""
         urls = {"smoke://127.0.0.1:1": errno.EINVAL, "tcp://127.0.0.1:1?colour=red": errno.EINVAL}

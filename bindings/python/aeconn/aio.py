@@ -103,13 +103,13 @@ async def redial(
     loop = asyncio.get_running_loop()
     pause = first_pause
     while True:
-        began = loop.time()
         try:
             reader, writer = await open_connection(timed, limit)
         except OSError as error:
             if error.errno in _LASTING or _native.is_of_file(url, error):
                 raise _native.without(url, timed, error) from None
         else:
+            began = loop.time()
             try:
                 yield reader, writer
             finally:
