@@ -250,6 +250,7 @@ void aeconn_loop_free(aeconn_loop* loop) {
 
 int aeconn_descriptor(aeconn_loop* loop) {
   if (loop == nullptr) return no_handle();
+  if (loop->made_here.inherited()) return not_after_fork("aeconn_descriptor()");
   return guarded([&] { return loop->loop.descriptor(); });
 }
 

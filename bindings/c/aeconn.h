@@ -135,9 +135,10 @@ int aeconn_descriptor(aeconn_loop* loop);
 int aeconn_dispatch(aeconn_loop* loop);
 /* To be called in a child of fork() for a loop that was run by the thread that called fork(): gives
  * the loop descriptors of its own, so that the child can continue to use it. Afterwards poll
- * aeconn_descriptor() anew. Without this call aeconn_dispatch() and aeconn_prepare() fail in the
- * child with ECHILD; aeconn_run() and aeconn_turn() do this themselves. What was made on the loop
- * before still belongs to the parent: docs/c.md. Returns 0, or -1 with errno. */
+ * aeconn_descriptor() anew. Without this call aeconn_descriptor(), aeconn_dispatch() and
+ * aeconn_prepare() fail in the child with ECHILD; aeconn_run() and aeconn_turn() do this
+ * themselves. What was made on the loop before still belongs to the parent: docs/c.md. Returns 0,
+ * or -1 with errno. */
 int aeconn_after_fork(aeconn_loop* loop);
 /* For hosts whose own functions are expensive to call from C, such as interpreters: they set
  * aeconn_note() as a connection's handler, which only stores its context, and handle the contexts

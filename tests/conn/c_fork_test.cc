@@ -94,6 +94,41 @@ TEST_CASE("C: a child of fork() goes on with its parent's loop, or is told what 
   until(loop.get(), [&] { return accepted == 1; });
 }
 
+TEST_CASE("C: a child of fork() that asks for a descriptor leaves its parent's loop alone",
+          "[c][fork]") {
+  const Loop loop(aeconn_loop_new());
+  REQUIRE(loop != nullptr);
+  int posts = 0;
+  const auto count = [](void* self) { ++*static_cast<int*>(self); };
+  REQUIRE(aeconn_post(loop.get(), count, &posts) == 0);
+  int told[2], until_end[2];
+  REQUIRE(::pipe(told) == 0);
+  REQUIRE(::pipe(until_end) == 0);
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    ::alarm(60);
+    ::close(until_end[1]);
+    const int err = aeconn_descriptor(loop.get()) == -1 ? errno : 0;
+    char end = 0;
+    if (::write(told[1], &err, sizeof err) == sizeof err) (void)!::read(until_end[0], &end, 1);
+    ::_exit(0);
+  }
+  int err = 0;
+  const bool read = ::read(told[0], &err, sizeof err) == sizeof err;
+  // The child still runs. The parent runs what was posted, and then its loop has nothing to do.
+  for (int i = 0; i < 5; ++i) CHECK(aeconn_turn(loop.get(), 0) >= 0);
+  pollfd entry{aeconn_descriptor(loop.get()), POLLIN, 0};
+  const int ready = ::poll(&entry, 1, 0);
+  for (const int each : {told[0], told[1], until_end[0], until_end[1]}) ::close(each);
+  while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  REQUIRE(read);
+  CHECK(posts == 1);
+  CHECK(ready == 0);
+  CHECK(err == ECHILD);
+}
+
 TEST_CASE("C: a child of fork() whose loop gets no descriptors leaves its parent's alone",
           "[c][fork]") {
   const Loop loop(aeconn_loop_new());
