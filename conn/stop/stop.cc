@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <exception>
 #include <mutex>
 #include <new>
 #include <thread>
@@ -89,6 +90,7 @@ struct Stop::Core final : std::enable_shared_from_this<Stop::Core>, private Loop
   void on_signal();
   void on_request();
   void begin();
+  void accept_arrived(bool limited);
   void accepted();
   void stop_listening();
   void drained();
@@ -276,8 +278,20 @@ void Stop::Core::begin() {
         return ae::kNoMore;
       });
     });
-  if (settings.begins) settings.begins();
-  if (phase != Phase::kDraining) return;  // meanwhile the Stop was destroyed
+  // The stop goes on if the function throws: the program may run the loop again.
+  std::exception_ptr thrown;
+  try {
+    if (settings.begins) settings.begins();
+  } catch (...) {
+    thrown = std::current_exception();
+  }
+  if (phase == Phase::kDraining) accept_arrived(limited);  // otherwise the Stop was destroyed
+  if (thrown) std::rethrow_exception(std::move(thrown));
+}
+
+/// Has each loop accept the connections that have arrived. `limited`: Settings::limit applies.
+void Stop::Core::accept_arrived(bool limited) {
+  const ae::TimePoint none = ae::TimePoint::max();
   hurry = limited ? asked + settings.limit / 2 : none;
   const ae::TimePoint until = std::min(hurry, asked + kAcceptTime);
   // The timer ends listening on all loops even if a handler on one of them does not return.

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -30,6 +31,20 @@ TEST_CASE("stop: a hook that a running hook makes is called later, by the loop",
   }
   REQUIRE(runs > 1);
   hook.reset();
+}
+
+TEST_CASE("stop: it goes on although the function that it calls at its beginning throws",
+          "[stop]") {
+  testing::AnyLoop loop;
+  bool ended = false;
+  conn::Stop stop(loop, {.limit = ae::Duration::max(),
+                         .signals = {},
+                         .begins = [] { throw std::runtime_error("from begins"); },
+                         .ends = [&] { ended = true; }});
+  stop.request();
+  REQUIRE_THROWS_WITH(testing::turns(loop, 5), "from begins");
+  RUN_UNTIL(loop, ended);
+  REQUIRE(stop.status() == 0);
 }
 
 TEST_CASE("stop: hooks that a hook destroys or that follow it", "[stop]") {
