@@ -30,6 +30,8 @@ void EpollFiles::add(int fd, Mask mask, FileHandler handler) {
   check_file_event(fd, mask, handler);
   const std::uint32_t directions = to_epoll(mask);
   File& file = get(fd);
+  // The number is that of a new descriptor: the handlers of the closed one must not run for it.
+  if (file.closed && is_open(fd)) remove(fd, kReadable | kWritable);
   if ((mask & kBarrier) != 0) {
     file.barrier = true;
   } else if ((directions & EPOLLOUT) != 0) {

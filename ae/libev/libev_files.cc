@@ -37,6 +37,8 @@ void LibevFiles::add(int fd, Mask mask, FileHandler handler) {
   check_file_event(fd, mask, handler);
   const int directions = to_libev(mask);
   File& file = get(fd);
+  // The number is that of a new descriptor: the handlers of the closed one must not run for it.
+  if (file.closed && descriptor_open(fd)) remove(fd, kReadable | kWritable);
   file.trusted = (mask & kTrusted) != 0 && (file.trusted || wanted(file) == 0);
   if ((mask & kBarrier) != 0) {
     file.barrier = true;

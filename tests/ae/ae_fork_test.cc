@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // fork() while other threads run, and what a child may do with inherited loops.
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -229,6 +230,36 @@ TEST_CASE("fork: a file that the child has closed ends, whoever gets its number"
           }) == 0);
   write_byte(sockets.far);
   while (calls == 0) loop.process_events(ae::kFullIteration);
+}
+
+TEST_CASE("fork: a new file is served under the number of one that the child has closed",
+          "[ae][fork]") {
+  const ae::Mask before = GENERATE(ae::kReadable, ae::kWritable, ae::kReadable | ae::kWritable);
+  AnyLoop loop;
+  Sockets sockets;
+  // Higher than what the child's loop opens for itself.
+  const int watched = ::fcntl(sockets.near, F_DUPFD_CLOEXEC, 100);
+  REQUIRE(watched >= 100);
+  int old_calls = 0;
+  loop.add_file_event(watched, before, [&](int, ae::Mask) { ++old_calls; });
+  REQUIRE(in_child([&] {
+            Sockets others;
+            ::close(watched);
+            loop.after_fork();
+            if (::dup2(others.near, watched) != watched) return 2;
+            int calls = 0;
+            loop.add_file_event(watched, ae::kReadable, [&](int fd, ae::Mask) {
+              ++calls;
+              take_byte(fd);
+            });
+            loop.process_events(ae::kFullIteration | ae::kDontWait);
+            if (calls != 0) return 3;
+            write_byte(others.far);
+            while (calls == 0) loop.process_events(ae::kFullIteration);
+            if (old_calls != 0) return 4;
+            return loop.file_events(watched) == ae::kReadable ? 0 : 5;
+          }) == 0);
+  ::close(watched);
 }
 
 TEST_CASE("fork: what a child takes off a hosted loop stays with its parent's", "[ae][fork]") {
