@@ -416,5 +416,5 @@ def wake(loop: int) -> None:
 
 
 def scheme_of(adopted: socket.socket) -> str:
-    schemes = {socket.AF_UNIX: "unix", socket.AF_VSOCK: "vsock"}
+    schemes = {socket.AF_UNIX: "unix", getattr(socket, "AF_VSOCK", None): "vsock"}
     return schemes.get(adopted.family, "tcp")
