@@ -112,7 +112,7 @@ void EpollFiles::sync_dirty() {
 void EpollFiles::sync(File& file) {
   const std::uint32_t want = wanted(file);
   if (want == 0 || (file.registered() && want == file.in_kernel) || file.always_ready) return;
-  if (file.closed) return;
+  if (file.closed) return mark_broken(file);
   epoll_event event{};
   event.events = want;
   event.data.u64 = file.registered() ? file.tag : file.new_tag();
@@ -235,7 +235,7 @@ void EpollFiles::dispatch_ready() {
       core_.guarded([&] { run_handlers(*file, kBoth); });
       // The handlers should have removed the events of a closed descriptor. If they did not, the
       // events are removed here.
-      const bool closed = std::exchange(file->closed, false) || !is_open(file->fd);
+      const bool closed = file->closed || !is_open(file->fd);
       if (!file->refused && !file->dirty && !file->registered() && closed)
         remove(file->fd, kReadable | kWritable);
     }

@@ -108,7 +108,8 @@ class EpollFiles {
     // once, see mark_broken().
     bool broken = false;
     bool refused = false;
-    // True if this file is in the list broken_ because after_fork() found its descriptor closed.
+    // True once after_fork() has found the descriptor closed, until the file has no handlers any
+    // more. Meanwhile the number may be that of another descriptor, which must not be watched.
     bool closed = false;
     File* next_dirty = nullptr;
     File* next_broken = nullptr;

@@ -210,10 +210,10 @@ void LibevFiles::sync(File& file) {
   const int want = wanted(file);
   const int have = ev_is_active(&file.io) ? file.io.events & kReadWrite : 0;
   // If no event is wanted (`want` is 0), remove() has already stopped the watcher.
-  if (want == have || want == 0 || file.closed) return;
+  if (want == have || want == 0) return;
   const int fd = file.io.fd;
   ev_io_stop(core_.loop, &file.io);
-  if (!file.trusted && !descriptor_open(fd)) {
+  if (file.closed || (!file.trusted && !descriptor_open(fd))) {
     mark_broken(file);
     return;
   }
@@ -249,9 +249,8 @@ void LibevFiles::run_handlers(File& file, int revents) {
 // If the descriptor is good and the kernel only lacked resources, starts a timer that tries again;
 // the handlers are called for each failed try.
 void LibevFiles::after_error(File& file) {
-  const bool closed = std::exchange(file.closed, false) || !descriptor_open(file.io.fd);
   if (ev_is_active(&file.io) || file.dirty || wanted(file) == 0) return;
-  if (closed) {
+  if (file.closed || !descriptor_open(file.io.fd)) {
     remove(file.io.fd, kReadable | kWritable);
   } else if (!ev_is_active(&retry_)) {
     ev_timer_set(&retry_, kRetrySeconds, 0.0);

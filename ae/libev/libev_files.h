@@ -71,8 +71,8 @@ class LibevFiles {
     bool dirty = false;
     // True if this file, whose descriptor is closed, is in the list broken_ of run_broken().
     bool broken = false;
-    // True if this file is in the list broken_ because after_fork() found its descriptor closed. It
-    // stays true if the number is reused before the handlers run.
+    // True once after_fork() has found the descriptor closed, until the file has no handlers any
+    // more. Meanwhile the number may be that of another descriptor, which must not be watched.
     bool closed = false;
     // True if this file is in the list left_: it was ready, but there was no time to serve it.
     bool left = false;

@@ -232,6 +232,25 @@ TEST_CASE("fork: a file that the child has closed ends, whoever gets its number"
   while (calls == 0) loop.process_events(ae::kFullIteration);
 }
 
+TEST_CASE("fork: of a file that the child has closed a handler that stays ends, too",
+          "[ae][fork]") {
+  AnyLoop loop;
+  Sockets sockets;
+  int reads = 0, writes = 0;
+  loop.add_file_event(sockets.near, ae::kReadable, [&](int fd, ae::Mask) {
+    ++reads;
+    loop.remove_file_event(fd, ae::kReadable);
+  });
+  loop.add_file_event(sockets.near, ae::kWritable, [&](int, ae::Mask) { ++writes; });
+  REQUIRE(in_child([&] {
+            ::close(sockets.near);
+            loop.after_fork();  // opens descriptors, one of which may get the number
+            for (int i = 0; i < 5; ++i) loop.process_events(ae::kFullIteration | ae::kDontWait);
+            if (loop.file_events(sockets.near) != ae::kNone) return 2;
+            return reads == 1 && writes <= 2 ? 0 : 3;
+          }) == 0);
+}
+
 TEST_CASE("fork: a new file is served under the number of one that the child has closed",
           "[ae][fork]") {
   const ae::Mask before = GENERATE(ae::kReadable, ae::kWritable, ae::kReadable | ae::kWritable);
