@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "conn/transports/transports.h"
+#include "tests/simulation/child.h"
 #include "tests/simulation/memory.h"
 #include "tests/simulation/world.h"
 #include "tests/support/catch.h"
@@ -85,12 +86,13 @@ struct Bed {
   std::vector<ConnectionPtr> accepted;
 };
 
-/// Calls `run` with each allocation failing in turn, together with `count` - 1 after it, until a
-/// run has no failing allocation.
+/// Calls `run` with each allocation of a Stride failing in turn, together with `count` - 1 after
+/// it, until a run has no failing allocation.
 template <class Run>
 void each_allocation(std::uint64_t count, Run run) {
   bool failed = true;
-  for (std::uint64_t number = 1; failed; ++number) {
+  const Stride which;
+  for (std::uint64_t number = which.first; failed; number += which.each) {
     CAPTURE(number);
     REQUIRE(number < 1000);
     REQUIRE(run([&] { fail_allocation(Allocator::kNew, number, count); },
