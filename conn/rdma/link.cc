@@ -135,10 +135,7 @@ void Link::set_up(bool may_bind) {
   pair.move(PairState::At::kMade);
   if (device.keys_are_younger()) open_first_window();
   rings_ = pin_rings(cap);
-  sender.begin({.requests = sends,
-                .pieces = static_cast<std::uint16_t>(cap.max_send_sge),
-                .extended_posts = device.extended_posts(),
-                .inline_bytes = std::min(cap.max_inline_data, settings_->inline_data)},
+  sender.begin({sends, cap.max_send_sge, std::min(cap.max_inline_data, settings_->inline_data)},
                &domain_->local(), settings_->limit());
   context_->attach(qp_->qp_num, &user_);
   qp_to_init(id_.get(), qp_.get(), settings_->fabric);

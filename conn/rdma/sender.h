@@ -49,10 +49,7 @@ class Sender {
   // --- creation and end of the queue pair --------------------------------------------------------
   /// Limits of the queue pair: requests on its send queue, pieces of a request, inline bytes.
   struct Limits {
-    std::uint32_t requests = 0;
-    std::uint16_t pieces = 1;
-    bool extended_posts = false;  ///< true if ibv_wr_...() can post on it (create_extended_qp())
-    std::uint32_t inline_bytes = 0;
+    std::uint32_t requests = 0, pieces = 1, inline_bytes = 0;
   };
   /// Call when a new queue pair was created: nothing is posted on it yet. Throws VerbsError if
   /// `pool` has no memory for control messages, which is needed if they are too long to be sent
@@ -177,10 +174,6 @@ class Sender {
   std::uint32_t post_block_straight(ibv_qp* qp, ae::TimePoint now) noexcept;
   bool post_write(ibv_qp* qp, StagingQueue::Segment from, unsigned flags,
                   ae::TimePoint now) noexcept;
-  bool post_write_plain(ibv_qp* qp, StagingQueue::Segment from, std::uint32_t sequence,
-                        unsigned flags) noexcept;
-  bool post_write_extended(ibv_qp* qp, StagingQueue::Segment from, std::uint32_t sequence,
-                           unsigned flags) noexcept;
 
   Stream& stream_;
   SendBuffer buffer_;
@@ -222,20 +215,6 @@ class Sender {
   StreamSender& outbound = stream_.outbound();
   const std::uint32_t sequence = requests_.posted() + 1;
   const bool signaled = sequence - requests_.last_signaled() >= signal_every_;
-  if (signaled) flags |= IBV_SEND_SIGNALED;
-  const bool taken = limits_.extended_posts ? post_write_extended(qp, from, sequence, flags)
-                                            : post_write_plain(qp, from, sequence, flags);
-  if (!taken) [[unlikely]]
-    return false;
-  outbound.on_straight_posted(from.length, now);
-  if (signaled) requests_.set_last_signaled(sequence);
-  return true;
-}
-
-[[gnu::always_inline]] inline bool Sender::post_write_plain(ibv_qp* qp, StagingQueue::Segment from,
-                                                            std::uint32_t sequence,
-                                                            unsigned flags) noexcept {
-  const StreamSender& outbound = stream_.outbound();
   ibv_sge piece{reinterpret_cast<std::uintptr_t>(from.data), from.length, from.lkey};
   ibv_send_wr request;  // only the members that this opcode uses are set
   request.wr_id = sequence;
@@ -243,37 +222,16 @@ class Sender {
   request.sg_list = &piece;
   request.num_sge = 1;
   request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-  request.send_flags = flags;
+  request.send_flags = signaled ? flags | IBV_SEND_SIGNALED : flags;
   request.imm_data = htonl(outbound.immediate(from.length));
   request.wr.rdma.remote_addr = outbound.peer_windows().position();
   request.wr.rdma.rkey = outbound.peer_windows().current().key;
   ibv_send_wr* bad = nullptr;
-  return ibv_post_send(qp, &request, &bad) == 0;
-}
-
-// Posts with the functions that spare the driver finding out what the request is. Three rules of
-// drivers go beyond ibv_wr_post(3):
-// - The queue must have room, as may_post_straight() sees to: mlx5 up to rdma-core 64 writes a
-//   request that finds none over the one before it.
-// - The queue pair must be connected: otherwise hns before rdma-core 53 releases a lock that it has
-//   not taken.
-// - IBV_SEND_INLINE must be set for inline data: rxe and bnxt_re take it from the flags.
-[[gnu::always_inline]] inline bool Sender::post_write_extended(ibv_qp* qp,
-                                                               StagingQueue::Segment from,
-                                                               std::uint32_t sequence,
-                                                               unsigned flags) noexcept {
-  const StreamSender& outbound = stream_.outbound();
-  auto* const extended = reinterpret_cast<ibv_qp_ex*>(qp);
-  ibv_wr_start(extended);
-  extended->wr_id = sequence;
-  extended->wr_flags = flags;
-  ibv_wr_rdma_write_imm(extended, outbound.peer_windows().current().key,
-                        outbound.peer_windows().position(), htonl(outbound.immediate(from.length)));
-  if ((flags & IBV_SEND_INLINE) != 0)
-    ibv_wr_set_inline_data(extended, const_cast<std::byte*>(from.data), from.length);
-  else
-    ibv_wr_set_sge(extended, from.lkey, reinterpret_cast<std::uintptr_t>(from.data), from.length);
-  return ibv_wr_complete(extended) == 0;
+  if (ibv_post_send(qp, &request, &bad) != 0) [[unlikely]]
+    return false;
+  outbound.on_straight_posted(from.length, now);
+  if (signaled) requests_.set_last_signaled(sequence);
+  return true;
 }
 
 }}}  // namespace conn::rdma

@@ -38,7 +38,7 @@ struct Driver : testing::PostSendDriver {
 };
 
 struct Bed {
-  explicit Bed(const Sender::Limits& limits = {.requests = 16, .inline_bytes = 128}) {
+  explicit Bed(const Sender::Limits& limits = {16, 1, 128}) {
     sender.buffer().use(nullptr, &references);
     sender.begin(limits, nullptr, {});
     bench.peer_registers(100000);
@@ -170,7 +170,7 @@ TEST_CASE("rdma sender: a chain leaves requests to control messages", "[rdma][se
 // The bytes of the cell need a request of their own, however many pieces a request may have.
 TEST_CASE("rdma sender: bytes in the cell take no request from control messages",
           "[rdma][sender]") {
-  Bed bed({.requests = 16, .pieces = 3, .inline_bytes = 128});
+  Bed bed({16, 3, 128});
   const char byte = 'c';
   REQUIRE(bed.sender.buffer().append_straight(&byte, 1, [] { return ae::TimePoint(); }));
   for (int i = 0; i < 60; ++i) bed.stage(10);

@@ -14,7 +14,6 @@
 #include "tests/simulation/costs.h"
 #include "tests/simulation/profile.h"
 #include "tests/simulation/world.h"
-#include "tests/support/extended_posts.h"
 
 namespace simulation {
 
@@ -89,12 +88,7 @@ struct Device {
   static Device& of(ibv_device* base) noexcept { return *reinterpret_cast<Device*>(base); }
 };
 
-/// What a verbs_context has before its ibv_context: libibverbs finds it by the distance.
-struct BeforeContext {
-  alignas(verbs_context) std::byte of_context[offsetof(verbs_context, context)]{};
-};
-
-struct Handle : BeforeContext, ibv_context {
+struct Handle : ibv_context {
   explicit Handle(Device& its_device);
   ~Handle();
   void raise(ibv_async_event event);
@@ -168,13 +162,7 @@ struct Request {
   bool delivered = false, completed = false;
 };
 
-struct QueuePair : ibv_qp, testing::ExtendedPosts<QueuePair> {
-  // ibv_wr_start(), ibv_wr_rdma_write_imm(), ibv_wr_complete()
-  void on_start();
-  void on_write();
-  int post(ibv_send_wr& work);
-  bool in_extended_post = false;  ///< between ibv_wr_start() and ibv_wr_complete()
-  int post_error = 0;             ///< of the last ibv_wr_complete()
+struct QueuePair : ibv_qp {
   std::uint64_t serial = 0;
   // The device's state; ibv_qp::state is the one last passed to ibv_modify_qp().
   ibv_qp_state actual = IBV_QPS_RESET;
@@ -213,8 +201,6 @@ void count_slow_call(Device& device, const char* name);
 
 // The fast path (posts.cc).
 void fill_operations(ibv_context_ops& operations);
-/// The driver's function for ibv_create_qp_ex().
-ibv_qp* create_extended_qp(ibv_context* context, ibv_qp_init_attr_ex* wish);
 
 // The network's side of a queue pair (network.cc).
 void send(QueuePair& qp, Request request);

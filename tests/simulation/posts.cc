@@ -261,29 +261,6 @@ int post_send(ibv_qp* base, ibv_send_wr* work, ibv_send_wr** bad) {
 
 }  // namespace
 
-// --- ibv_wr_...(3) -------------------------------------------------------------------------------
-
-void QueuePair::on_start() {
-  if (std::exchange(in_extended_post, true)) world().violation("ibv_wr_start() twice");
-  if (state != IBV_QPS_RTS && state != IBV_QPS_ERR)
-    world().violation("ibv_wr_start() before the queue pair can send: hns takes no lock");
-  if (!device_of().profile.keeps_post_error) post_error = 0;
-}
-
-void QueuePair::on_write() {
-  if (used >= cap.max_send_wr && device_of().profile.overwrites_when_full)
-    world().violation("a request without room, which is written over the one before it");
-}
-
-int QueuePair::post(ibv_send_wr& work) {
-  if (work.sg_list->lkey == 0 && (work.send_flags & IBV_SEND_INLINE) == 0)
-    world().violation("inline data without IBV_SEND_INLINE, which rxe and bnxt_re look at");
-  ibv_send_wr* bad = nullptr;
-  if (post_error == 0) post_error = std::abs(post_send(this, &work, &bad));
-  in_extended_post = false;
-  return post_error;
-}
-
 void fill_operations(ibv_context_ops& operations) {
   operations.poll_cq = poll_cq;
   operations.req_notify_cq = req_notify_cq;

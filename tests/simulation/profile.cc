@@ -38,8 +38,6 @@ std::vector<Profile> make_profiles() {
                  .max_inline = 512,
                  .inline_grant = InlineGrant::kPieces,
                  .too_early = TooEarly::kTakenAndRefused,
-                 .extended_posts = true,
-                 .extended_binds = true,
                  .ack_delay = 15,
                  .seven_is_for_ever = true,
                  .mappings_qp = 1,
@@ -63,9 +61,6 @@ std::vector<Profile> make_profiles() {
                  .max_inline = 828,
                  .inline_grant = InlineGrant::kRequest,
                  .inline_too_long = ENOMEM,
-                 .extended_posts = true,
-                 .extended_binds = true,
-                 .overwrites_when_full = true,
                  .leftovers = Leftovers::kDropped,
                  .ack_delay = 16});
   all.push_back({.name = "bnxt_re",
@@ -88,8 +83,6 @@ std::vector<Profile> make_profiles() {
                  .bad_opcode = -EINVAL,
                  .inline_too_long = ENOMEM,
                  .room_before_opcode = true,
-                 .extended_posts = true,
-                 .keeps_post_error = true,
                  .leftovers = Leftovers::kDroppedWithSlot,
                  .flush_keeps_receive = true,
                  .ack_delay = 16,
@@ -180,7 +173,6 @@ std::vector<Profile> make_profiles() {
                  .too_much_inline = TooMuchInline::kLess,
                  .too_early = TooEarly::kRefused,
                  .room_before_opcode = true,
-                 .extended_posts = true,
                  .leftovers = Leftovers::kDropped,
                  .port_events = false,
                  .ack_delay = 15,
@@ -287,11 +279,9 @@ Profile of_age(const Profile& today, int rdma_core) {
   } else if (name == "bnxt_re") {
     aged.arms_at_poll = rdma_core < 47;
     aged.length_of_one_before = rdma_core < 50;
-    aged.extended_posts = rdma_core >= 56;
   } else if (name == "hns") {
     aged.inline_pieces_overrun = rdma_core < 47;
     aged.allocates_windows = aged.binds_windows = rdma_core < 61;
-    aged.extended_posts = rdma_core >= 40;
     if (rdma_core < 44) aged.full_receives = -ENOMEM;
   } else if (name == "rxe" && rdma_core < 44) {
     aged.full = -ENOMEM;

@@ -111,11 +111,6 @@ struct Profile {
   bool room_before_opcode = false;    ///< checks for a full queue before the opcode
   bool forgets_refusals = false;      ///< returns 0 if the first part of a chain was taken
   bool looks_at_first_piece = false;  ///< of a chain of two that begins with a write
-  // ibv_wr_...(3), which posts requests without ibv_send_wr:
-  bool extended_posts = false;        ///< queue pairs can be created for it
-  bool extended_binds = false;        ///< those that shall bind windows, too
-  bool overwrites_when_full = false;  ///< a request without room is written over the one before it
-  bool keeps_post_error = false;      ///< after a refusal all are refused
   // Driver bugs that have been fixed since:
   bool inlines_first_piece = false;    ///< of several pieces, the first only
   bool inline_pieces_overrun = false;  ///< several pieces are copied beyond the buffer
@@ -140,10 +135,6 @@ struct Profile {
   /// Whether this library's connections can be made on it.
   bool serves() const noexcept { return reliable && immediate; }
   int takes_sge() const noexcept { return most_sge != 0 ? most_sge : max_sge; }
-  /// Whether this library posts with ibv_wr_...() on it.
-  bool posts_extended() const noexcept {
-    return extended_posts && (extended_binds || !(claims_windows && allocates_windows));
-  }
   bool bound_keys() const noexcept { return claims_windows && allocates_windows && binds_windows; }
 };
 

@@ -135,27 +135,6 @@ bool is_of_queue_pair(ibv_event_type type) {
 }
 
 }  // namespace
-
-ibv_qp* create_extended_qp(ibv_context* context, ibv_qp_init_attr_ex* wish) {
-  const Profile& profile = static_cast<Handle*>(context)->device_of().profile;
-  const std::uint64_t of_windows = IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV;
-  if (!profile.extended_posts ||
-      ((wish->send_ops_flags & of_windows) != 0 && !profile.extended_binds))
-    return errno = EOPNOTSUPP, nullptr;
-  ibv_qp_init_attr plain{.qp_context = wish->qp_context,
-                         .send_cq = wish->send_cq,
-                         .recv_cq = wish->recv_cq,
-                         .srq = wish->srq,
-                         .cap = wish->cap,
-                         .qp_type = wish->qp_type,
-                         .sq_sig_all = wish->sq_sig_all};
-  ibv_qp* const made = ibv_create_qp(wish->pd, &plain);
-  if (made == nullptr) return nullptr;
-  wish->cap = plain.cap;
-  static_cast<QueuePair*>(made)->extend();
-  return made;
-}
-
 }  // namespace simulation
 
 using namespace simulation;
@@ -201,11 +180,6 @@ ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* wish) {
   count_queue_pair(*qp, 1);
   world().count("qp", 1);
   return qp;
-}
-
-ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) {
-  auto* const extended = reinterpret_cast<ibv_qp_ex*>(qp);
-  return extended->wr_start != nullptr ? extended : nullptr;
 }
 
 int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attributes, int mask) {

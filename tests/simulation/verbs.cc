@@ -113,11 +113,6 @@ Handle::Handle(Device& its_device) : ibv_context{} {
   async_fd = bell.fd();
   cmd_fd = -1;
   num_comp_vectors = its_device.profile.vectors;
-  abi_compat = __VERBS_ABI_IS_EXTENDED;
-  verbs_context& extended = *verbs_get_ctx(this);
-  static_assert(offsetof(verbs_context, context) % alignof(verbs_context) == 0);
-  extended.sz = sizeof extended;
-  extended.create_qp_ex = create_extended_qp;
 }
 
 Handle::~Handle() = default;

@@ -62,11 +62,9 @@ void Device::try_queue_pair(std::uint32_t inline_data) {
   attributes.cap.max_send_sge = max_pieces_;
   attributes.cap.max_recv_sge = 1;
   attributes.cap.max_inline_data = inline_data;
-  if ((attributes_.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B) != 0 && alloc_mw(pd.get()))
-    binding_ = Binding::kUnsure;
-  Qp qp = extended_qp(pd.get(), attributes);
+  Qp qp;
   try {
-    if (!qp) qp = create_qp(pd.get(), attributes);
+    qp = create_qp(pd.get(), attributes);
   } catch (const VerbsError& error) {
     if (!refused_as_such(error.failure().code.value())) throw;
     throw VerbsError(
@@ -78,21 +76,8 @@ void Device::try_queue_pair(std::uint32_t inline_data) {
   // soft-RoCE does not report the places that it has.
   keeps_a_place_free_ = rxe_ || attributes.cap.max_send_wr == 2 * kAsked - 1;
   try_immediate(qp.get());
-}
-
-// Tries to create a queue pair on which ibv_wr_...() can post, for the operations that will be
-// posted: some drivers (hns) refuse it for memory windows, which they do not have. Returns null,
-// and create_qp() makes no such queue pairs, if the driver lacks these functions.
-Qp Device::extended_qp(ibv_pd* pd, ibv_qp_init_attr& attributes) {
-  operations_ =
-      IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
-  if (binding_ != Binding::kNo) operations_ |= IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW;
-  try {
-    return create_qp(pd, attributes);
-  } catch (const VerbsError&) {
-    operations_ = 0;
-    return nullptr;
-  }
+  if ((attributes_.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B) != 0 && alloc_mw(pd.get()))
+    binding_ = Binding::kUnsure;
 }
 
 // Throws if the device does not support WRITE WITH IMMEDIATE. All InfiniBand and RoCE devices do;
@@ -122,8 +107,7 @@ Qp Device::create_qp(ibv_pd* pd, ibv_qp_init_attr& attributes) {
     attempt.cap.max_inline_data = asked;
     attempt.cap.max_send_sge = pieces;
     try {
-      Qp made = operations_ != 0 ? create_extended_qp(pd, attempt, operations_)
-                                 : rdma::create_qp(pd, attempt);
+      Qp made = rdma::create_qp(pd, attempt);
       attributes.cap = attempt.cap;
       attributes.cap.max_send_sge = pieces;
       // The device has refused more inline data, so more is not requested again.

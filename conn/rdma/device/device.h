@@ -66,9 +66,6 @@ class Device {
   /// pieces per send, tries smaller ones; the accepted values are returned in `attributes`. Throws
   /// VerbsError.
   Qp create_qp(ibv_pd* pd, ibv_qp_init_attr& attributes);
-  /// Returns true if requests can be posted with ibv_wr_...() on all queue pairs that create_qp()
-  /// makes (create_extended_qp()).
-  bool extended_posts() const noexcept { return operations_ != 0; }
   std::uint32_t max_send_queue() const noexcept;
   /// Returns the number of work requests to create a send queue for, if `wanted` are wished for: at
   /// most max_send_queue(). One fewer, but not less than `least`, if the device would double the
@@ -138,7 +135,6 @@ class Device {
   void try_queue_pair(std::uint32_t inline_data);
   bool ask_facts(int port, ae::TimePoint now) noexcept;
   void try_immediate(ibv_qp* qp) const;
-  Qp extended_qp(ibv_pd* pd, ibv_qp_init_attr& attributes);
 
   std::string name_;
   DeviceHandle handle_;
@@ -152,9 +148,6 @@ class Device {
   ae::TimePoint asked_at_{};           // time of the last query, which was of port asked_port_
   int asked_port_ = -1;
   ae::TimePoint mtu_asked_at_{};
-  // Operations with which queue pairs are created so that ibv_wr_...() can post on them; 0: the
-  // driver has refused that, and queue pairs are created without.
-  std::uint64_t operations_ = 0;
   int mtu_port_ = -1;  // port to which active_mtu_ belongs; -1: no MTU was queried yet
   ibv_mtu active_mtu_ = IBV_MTU_4096;
   std::uint64_t link_layer_known_ = 0, infiniband_ports_ = 0;

@@ -154,7 +154,6 @@ VERBS_POINTER(ibv_srq, ibv_create_srq, (ibv_pd* pd, ibv_srq_init_attr* attribute
 VERBS_INT(ibv_modify_srq, (ibv_srq* srq, ibv_srq_attr* attributes, int mask), (srq, attributes, mask))
 VERBS_INT(ibv_destroy_srq, (ibv_srq* srq), (srq))
 VERBS_POINTER(ibv_qp, ibv_create_qp, (ibv_pd* pd, ibv_qp_init_attr* attributes), (pd, attributes))
-VERBS_POINTER(ibv_qp_ex, ibv_qp_to_qp_ex, (ibv_qp* qp), (qp))
 VERBS_INT(ibv_modify_qp, (ibv_qp* qp, ibv_qp_attr* attributes, int mask), (qp, attributes, mask))
 VERBS_INT(ibv_query_qp, (ibv_qp* qp, ibv_qp_attr* attributes, int mask, ibv_qp_init_attr* initial), (qp, attributes, mask, initial))
 VERBS_INT(ibv_destroy_qp, (ibv_qp* qp), (qp))

@@ -59,28 +59,6 @@ Qp create_qp(ibv_pd* pd, ibv_qp_init_attr& attributes) {
   if (!made) throw VerbsError("ibv_create_qp", errno != 0 ? errno : EINVAL);
   return made;
 }
-Qp create_extended_qp(ibv_pd* pd, ibv_qp_init_attr& attributes, std::uint64_t operations) {
-  ibv_qp_init_attr_ex extended{};
-  extended.qp_context = attributes.qp_context;
-  extended.send_cq = attributes.send_cq;
-  extended.recv_cq = attributes.recv_cq;
-  extended.srq = attributes.srq;
-  extended.cap = attributes.cap;
-  extended.qp_type = attributes.qp_type;
-  extended.sq_sig_all = attributes.sq_sig_all;
-  extended.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-  extended.pd = pd;
-  extended.send_ops_flags = operations;
-  errno = 0;
-  Qp made(ibv_create_qp_ex(pd->context, &extended));
-  if (!made) throw VerbsError("ibv_create_qp", errno != 0 ? errno : EINVAL);
-  // A driver may ignore what it does not know; and where the ibv_qp begins is verified, not
-  // assumed.
-  if (static_cast<void*>(ibv_qp_to_qp_ex(made.get())) != made.get())
-    throw VerbsError("ibv_create_qp", EOPNOTSUPP);
-  attributes.cap = extended.cap;
-  return made;
-}
 Mw alloc_mw(ibv_pd* pd) noexcept { return Mw(ibv_alloc_mw(pd, IBV_MW_TYPE_2)); }
 
 }}}  // namespace conn::rdma

@@ -86,10 +86,6 @@ Srq create_srq(ibv_pd* pd, std::uint32_t depth);
 /// Creates a queue pair. Throws VerbsError; its code is EINVAL if the driver fails without setting
 /// errno (bnxt_re).
 Qp create_qp(ibv_pd* pd, ibv_qp_init_attr& attributes);
-/// The same for a queue pair on which requests can be posted with ibv_wr_...(), too (see
-/// ibv_wr_post(3)): the ibv_qp is then the beginning of an ibv_qp_ex. `operations`: those that will
-/// be posted in either way (IBV_QP_EX_WITH_...). Throws also if the driver lacks these functions.
-Qp create_extended_qp(ibv_pd* pd, ibv_qp_init_attr& attributes, std::uint64_t operations);
 /// Allocates a type 2 memory window, whose key works on one queue pair only. Returns null and sets
 /// errno on failure.
 Mw alloc_mw(ibv_pd* pd) noexcept;
