@@ -56,6 +56,12 @@ std::uint32_t Sender::post_block_straight(ibv_qp* qp, ae::TimePoint now) noexcep
 
 Sender::Posted Sender::post(ibv_qp* qp, WindowMemory& windows, bool keys_alone, bool prove,
                             ae::TimePoint now) {
+  Posted posted;
+  if (unsure_error_ != 0) {
+    posted.how = Posted::How::kFailed;
+    posted.error = std::exchange(unsure_error_, std::uint16_t{0});
+    return posted;
+  }
   SendChain chain(limits_.requests - requests_.count(), requests_.posted());
   ChainPlan plan;
   plan.prove = prove;
@@ -68,7 +74,6 @@ Sender::Posted Sender::post(ibv_qp* qp, WindowMemory& windows, bool keys_alone, 
     plan_data(chain, plan);
     plan_probe(chain, plan);
   }
-  Posted posted;
   if (chain.size() == 0) return posted;
   const std::uint32_t last_signaled = plan_signals(chain, plan);
   const SendChain::Result result = chain.post(qp);

@@ -186,6 +186,8 @@ class Sender {
   // True if the device reported a full send queue although fewer requests are in flight than it
   // should hold; the connection then posts again soon.
   bool post_again_ = false;
+  // Error of a request of the fast path which the driver may have taken nevertheless; 0: none.
+  std::uint16_t unsure_error_ = 0;
   // Total number of bytes written to the peer, modulo 2^32, when on_idle() last returned a reason
   // to wait. (32 bits, because they fit into the padding behind the members above.)
   std::uint32_t stalled_at_ = UINT32_MAX;
@@ -209,7 +211,9 @@ class Sender {
 
 // Posts the bytes `from` as one RDMA write with immediate; Stream::takes_straight() must allow it.
 // The caller then adds the request to requests_. Returns false if the device has refused it: post()
-// then posts the bytes again and handles the failure.
+// then posts the bytes again and handles the failure. It posts nothing if the driver does not say
+// what it has refused: rxe has then put the request on its queue and failed to tell the kernel, and
+// the bytes would be sent twice.
 [[gnu::always_inline]] inline bool Sender::post_write(ibv_qp* qp, StagingQueue::Segment from,
                                                       unsigned flags, ae::TimePoint now) noexcept {
   StreamSender& outbound = stream_.outbound();
@@ -227,8 +231,10 @@ class Sender {
   request.wr.rdma.remote_addr = outbound.peer_windows().position();
   request.wr.rdma.rkey = outbound.peer_windows().current().key;
   ibv_send_wr* bad = nullptr;
-  if (ibv_post_send(qp, &request, &bad) != 0) [[unlikely]]
+  if (const int result = ibv_post_send(qp, &request, &bad); result != 0) [[unlikely]] {
+    if (bad == nullptr) unsure_error_ = static_cast<std::uint16_t>(post_error(result));
     return false;
+  }
   outbound.on_straight_posted(from.length, now);
   if (signaled) requests_.set_last_signaled(sequence);
   return true;
