@@ -130,7 +130,7 @@ std::vector<Transport> transports() {
   return all;
 }
 
-conn::Registry test_registry() {
+conn::Registry test_registry([[maybe_unused]] std::string_view used) {
   conn::Registry registry = conn::all_transports();
   auto absent = std::make_unique<StuckType>("absent");
   absent->broken = true;  // makes a list go on to its next scheme
@@ -146,11 +146,14 @@ conn::Registry test_registry() {
 #if AECONN_TLS
   registry.add(std::make_unique<conn::tls::TlsType>(memory));
   for (const auto& type : registry.types()) {
-    if (!type->name().starts_with("tls")) continue;
-    conn::Options options = test_tls_options(test_server_name(type->name()));
+    const std::string name(type->name());
+    const bool wanted =
+        used.empty() || ("|" + std::string(used) + "|").find("|" + name + "|") != std::string::npos;
+    if (!name.starts_with("tls") || !wanted) continue;
+    conn::Options options = test_tls_options(test_server_name(name));
     // On an emulated machine, hundreds of handshakes at once take longer than the default
     // time-outs.
-    if (rdma_address() != nullptr && type->name() != "tls+memory") {
+    if (rdma_address() != nullptr && name != "tls+memory") {
       options.set("connect-timeout", "60s");
       options.set("handshake-timeout", "60s");
     }
@@ -239,7 +242,7 @@ int IterationCounter::during(ae::Duration span) {
 
 Site::Site(const Transport& its_transport)
     : transport(its_transport),
-      registry(test_registry()),
+      registry(test_registry(transport.name)),
       type(registry.require(transport.name)),
       carrier(registry.require(transport.name.substr(transport.name.find('|') + 1))) {
   if (listening_loops() > 1) loops = std::make_unique<SharedLoops>(loop, listening_loops());

@@ -57,8 +57,10 @@ bool has_vsock_loopback();
 #define FOR_EVERY_TRANSPORT(transport)                                \
   const auto transport = GENERATE(from_range(testing::transports())); \
   DYNAMIC_SECTION(transport.name)
-/// All transports of the library, plus memory, local and absent.
-conn::Registry test_registry();
+/// All transports of the library, plus memory, local, pipe and absent. `used`: a type, or a list of
+/// them as in a URL: then of the tls types only these are configured, because OpenSSL takes
+/// milliseconds to read a key, most of the time of a short test; empty: all are.
+conn::Registry test_registry(std::string_view used = {});
 
 /// A temporary folder, removed with its contents.
 class TempFolder {

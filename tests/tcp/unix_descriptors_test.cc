@@ -296,7 +296,8 @@ TEST_CASE("unix descriptors: TLS over unix does not wait either", "[unix][tls][h
   const AsOlderKernel older;
   Lingering lingering;
   Site site(kUnix);
-  conn::ConnectionType* const tls = site.registry.find("tls+unix");
+  const conn::Registry registry = testing::test_registry("tls+unix");
+  conn::ConnectionType* const tls = registry.find("tls+unix");
   if (tls == nullptr) return;  // built without TLS
   Attacked attacked(site, lingering);
   conn::Endpoint at = site.fresh();
