@@ -169,6 +169,9 @@ struct QueuePair : ibv_qp {
   /// Its device carries out no request of it and reports nothing, as soft-RoCE at times after its
   /// link was down; the peer's requests are still carried out.
   bool stuck = false;
+  /// The next post takes its requests and fails without naming one, as rxe's does if it cannot tell
+  /// the kernel.
+  bool fails_after_taking = false;
   std::deque<Request> requests;  // delivered ones first
   std::deque<Receive> receives;
   ibv_qp_cap cap{};

@@ -255,6 +255,7 @@ int post_send(ibv_qp* base, ibv_send_wr* work, ibv_send_wr** bad) {
   }
   if (taken) ++device.costs.doorbells;
   if (taken && profile.forgets_refusals) result = 0;
+  if (result == 0 && std::exchange(qp.fails_after_taking, false)) return ENOMEM;
   if (early && profile.too_early == TooEarly::kTakenAndRefused) return EINVAL;
   return result;
 }

@@ -281,3 +281,32 @@ TEST_CASE("rdma straight path: a close waits no longer for its last bytes than f
   CHECK(read == written);
   CHECK(room.world.now() - begin < 400ms);
 }
+
+TEST_CASE("simulation: what a driver has taken and not named as refused arrives once at most",
+          "[simulation][rdma][straight]") {
+  const bool on = GENERATE(false, true);
+  const std::size_t size = GENERATE(5, 2000);  // copied into the request, and not
+  CAPTURE(on, size);
+  for (const Profile* profile : serving_profiles()) {
+    CAPTURE(profile->name);
+    const Straight straight(on);
+    Room room({}, {}, *profile, *profile);
+    const conn::ConnectionPtr client = room.connected();
+    conn::Connection& server = *room.log.clients.front();
+    std::size_t arrived = 0;
+    server.set_read_handler([&](conn::Connection& here) {
+      std::array<char, 8192> bytes;
+      for (ssize_t n; (n = here.read(bytes.data(), bytes.size())) > 0;)
+        arrived += static_cast<std::size_t>(n);
+      if (here.state() != conn::State::kConnected) here.set_read_handler(nullptr);
+    });
+    for (auto& [number, qp] : room.world.queue_pairs)
+      qp->fails_after_taking = &qp->device_of() == room.far;
+    const std::string bytes(size, 'o');
+    REQUIRE(client->write(bytes.data(), size) == static_cast<ssize_t>(size));
+    (void)room.until_failed(*client);
+    CHECK(client->state() == conn::State::kError);
+    room.run_for(1s);
+    CHECK(arrived <= size);
+  }
+}
