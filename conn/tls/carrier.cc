@@ -311,9 +311,18 @@ bool TlsCarrier::flush(ae::TimePoint until) noexcept {
     if (!closing()) interest_changed();
   } catch (const std::bad_alloc&) {  // if memory runs out, the loop sends the rest later
   }
-  const bool flushed = session_.below().carrier().flush(until);
-  if (engine.failed() && state() == State::kConnected && loop() != nullptr && !closing())
-    (void)wrote(-1);
+  Carrier& below = session_.below().carrier();
+  const bool flushed = below.flush(until);
+  if (state() == State::kConnected && loop() != nullptr && !closing()) {
+    // The connection below may have failed with bytes that it had accepted, so that this layer had
+    // nothing left to write. It may also report the failure only after bytes that it has received,
+    // which can be records without data for the program.
+    if (!flushed && !engine.failed() && below.why_ended()) {
+      errno = errno_of(below.why_ended());
+      engine.on_wire_failure();
+    }
+    if (engine.failed()) (void)wrote(-1);
+  }
   // Once both ends have ended their streams, the peer may be gone, and a close_notify that it did
   // not take is no lost output. Bytes written after the peer's end may have been lost with it.
   const bool only_close_notify = state() == State::kClosed && engine.progress().ended() &&

@@ -520,7 +520,7 @@ TEST_CASE("loop: connections that are idle cost no iterations", "[conformance]")
   }
 }
 
-TEST_CASE("type: two loops on two threads share it", "[conformance]") {
+TEST_CASE("type: two loops on two threads share it", "[conformance][threads]") {
   FOR_EVERY_TRANSPORT(transport) {
     if (!transport.threads) {
       WARN("skipped: simulated devices are for one thread");
