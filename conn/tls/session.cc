@@ -100,6 +100,7 @@ ssize_t Session::write(const iovec* vectors, int count, LoopState& shared) {
     return -1;
   }
   const ssize_t n = below_.write_plain(vectors, count);
+  if (n > 0) engine_->peer.count_data(static_cast<std::size_t>(n));
   if (n < 0 && errno != EAGAIN) {
     const int err = errno;
     engine_->on_wire_failure();

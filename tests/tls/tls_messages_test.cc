@@ -3,7 +3,11 @@
 // connections must not share.
 #if AECONN_TLS
 
+#include <dlfcn.h>
+#include <linux/tls.h>
+#include <netinet/in.h>
 #include <openssl/err.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <atomic>
@@ -26,6 +30,18 @@ using namespace std::chrono_literals;
 using testing::Contains;
 
 namespace {
+
+/// While it lives, the kernel says to the calling thread that it encrypts what is sent (kernel
+/// TLS), but sends it as it is.
+class KernelThatOnlySaysItEncrypts {
+ public:
+  KernelThatOnlySaysItEncrypts() { there = true; }
+  KernelThatOnlySaysItEncrypts(const KernelThatOnlySaysItEncrypts&) = delete;
+  KernelThatOnlySaysItEncrypts& operator=(const KernelThatOnlySaysItEncrypts&) = delete;
+  ~KernelThatOnlySaysItEncrypts() { there = false; }
+  static thread_local bool there;
+};
+thread_local bool KernelThatOnlySaysItEncrypts::there = false;
 
 /// An echoing connection in either role, with plain OpenSSL as its peer.
 struct EchoHalf : TlsSite {
@@ -78,6 +94,18 @@ struct EchoHalf : TlsSite {
 };
 
 }  // namespace
+
+extern "C" __attribute__((weak)) int setsockopt(int fd, int level, int name, const void* value,
+                                                socklen_t size) noexcept {
+  constexpr int kTls = 282, kUpperProtocol = 31;  // SOL_TLS; TCP_ULP
+  if (KernelThatOnlySaysItEncrypts::there) {
+    if (level == IPPROTO_TCP && name == kUpperProtocol) return 0;
+    if (level == kTls && name == TLS_TX) return 0;
+  }
+  using Function = int(int, int, int, const void*, socklen_t);
+  static const auto real = reinterpret_cast<Function*>(dlsym(RTLD_NEXT, "setsockopt"));
+  return real(fd, level, name, value, size);
+}
 
 // --- renegotiation -------------------------------------------------------------------------------
 
@@ -134,6 +162,56 @@ TEST_CASE("tls: after a refused renegotiation a connection still takes data", "[
 }
 
 // --- KeyUpdate -----------------------------------------------------------------------------------
+
+TEST_CASE("tls: bytes that the kernel encrypts count beside a peer's new keys", "[tls][messages]") {
+  const KernelThatOnlySaysItEncrypts kernel;
+  TlsSite site({{"ktls", "yes"}, {"resumption", "no"}});
+  const conn::ListenerPtr listener = site.listen();
+  RawContext context = RawContext::client();
+  context.set_versions(TLS1_3_VERSION, TLS1_3_VERSION);
+  RawTls peer = testing::aside(site.loop, [&] {
+    RawTls made(context, RawSocket::connect(testing::address_of(*listener)));
+    (void)made.handshake();
+    return made;
+  });
+  const ConnectionPtr ours = site.next_accepted();
+  REQUIRE(testing::info_of(*ours, "ktls") == "send");
+  const bool gathered = GENERATE(false, true);
+  const std::string bytes(16 << 10, 'x');
+  constexpr std::size_t kSize = 1 << 20;  // MessageLimit::kPer
+  for (int round = 0; round < 3; ++round) {
+    CAPTURE(round, gathered);
+    for (int i = 0; i < 50; ++i) {
+      REQUIRE(SSL_key_update(peer.ssl(), SSL_KEY_UPDATE_NOT_REQUESTED) == 1);
+      REQUIRE(peer.send("x"));
+    }
+    REQUIRE(testing::receive(site.loop, *ours, 50) == std::string(50, 'x'));
+    std::size_t sent = 0;
+    ours->set_write_handler([&](Connection& c) {
+      const std::size_t size = std::min(bytes.size(), kSize - sent);
+      const iovec halves[] = {{const_cast<char*>(bytes.data()), size / 2},
+                              {const_cast<char*>(bytes.data()), size - size / 2}};
+      const ssize_t n = gathered ? c.writev(halves, 2) : c.write(bytes.data(), size);
+      if (n > 0) sent += static_cast<std::size_t>(n);
+      if (sent == kSize || (n < 0 && errno != EAGAIN)) c.set_write_handler(nullptr);
+    });
+    REQUIRE(testing::aside(site.loop, [&] { return peer.socket().receive(kSize).size(); }) ==
+            kSize);
+  }
+  REQUIRE(ours->state() == State::kConnected);
+  // Without data between them there are still too many.
+  for (int i = 0; i < 70; ++i) {
+    REQUIRE(SSL_key_update(peer.ssl(), SSL_KEY_UPDATE_NOT_REQUESTED) == 1);
+    REQUIRE(peer.send("x"));
+  }
+  // What arrives together with the message that is one too many can still be read.
+  std::string got = "x";
+  while (got.front() == 'x') {
+    REQUIRE(peer.send("x"));
+    got = testing::read_event(site.loop, *ours);
+  }
+  REQUIRE(ours->error_code() == Errc::kTooManyMessages);
+}
 
 TEST_CASE("tls: keys may change at any time in TLS 1.3", "[tls][messages]") {
   const bool we_serve = GENERATE(true, false);
