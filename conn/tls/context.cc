@@ -299,7 +299,11 @@ void Context::load() const {
   if (!settings_.identities.empty()) (void)server();
   // The system's certificates take long to read, and no option can be wrong about them. So they are
   // not read here, but when a client needs them.
-  if (!settings_.ca.empty() || !settings_.ca_dir.empty() || !settings_.crl.empty()) (void)client();
+  if (!settings_.ca.empty() || !settings_.ca_dir.empty() || !settings_.crl.empty()) {
+    (void)client();
+  } else if (settings_.identities.empty()) {
+    (void)make_base(TLS_client_method());  // throws Error for names that OpenSSL does not know
+  }
 }
 
 // --- what the contexts of servers and clients have in common -------------------------------------

@@ -62,8 +62,8 @@ class Context {
   /// intermediate ones, in seconds since 1970; 0 if none has been loaded. May be called from any
   /// thread.
   std::int64_t certificates_end() const noexcept { return ends_; }
-  /// Makes the server's or client's OpenSSL context now if the options name files for it, so that
-  /// mistakes in the options are found early.
+  /// Makes the server's or client's OpenSSL context now if the options name files for it, and
+  /// checks the names of ciphers and groups, so that mistakes in the options are found early.
   void load() const;
 
   /// Sets what a client sends and checks: SNI and the name in the certificate (`name`), and a

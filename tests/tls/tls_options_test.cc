@@ -100,6 +100,22 @@ TEST_CASE("tls: options that contradict each other are refused", "[tls][options]
   REQUIRE_THAT(complaint(site, with(site, "auth-clients", "optional")), Contains("ca=FILE"));
 }
 
+TEST_CASE("tls: names that OpenSSL does not know are refused also without a certificate",
+          "[tls][options]") {
+  TlsSite site;
+  const auto [key, value] = GENERATE(table<std::string, std::string>(
+      {{"ciphers", "NONSENSE"}, {"ciphersuites", "TLS_NOTHING"}, {"groups", "P-1"}}));
+  const Options wrong{{key, value}};
+  const auto names_it = Contains("option " + key + "=" + value + ": OpenSSL");
+  CHECK_THAT(complaint(site, wrong), names_it);
+  CHECK_THAT(complaint(site, Options{{"verify", "no"}}.merged_with(wrong)), names_it);
+  CHECK_THAT(complaint(site, Options{{"ca", site.ca.cert()}}.merged_with(wrong)), names_it);
+  CHECK_THAT(listen_complaint(site, wrong), names_it);
+  const ConnectionPtr client = site.connect(*site.listen(), wrong);
+  CHECK(client->state() == State::kError);
+  CHECK_THAT(client->last_error(), names_it);
+}
+
 TEST_CASE("tls: an option that is gone from a layer says what to do", "[tls][options]") {
   TlsSite site;
   REQUIRE_THAT(complaint(site, with(site, "tickets", "2")),
