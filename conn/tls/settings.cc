@@ -54,12 +54,20 @@ std::vector<std::string> parse_list(OptionReader& options, std::string_view key)
   return items;
 }
 
+/// Throws Error if the option `key` is given without the option `needed`, which names a file, since
+/// `key` has no effect then.
+void require(OptionReader& options, std::string_view key, std::string_view needed) {
+  const std::string value = options.text(key);
+  if (value.empty() || !options.text(needed).empty()) return;
+  throw Error("option " + std::string(key) + "=" + value + ": " + std::string(needed) +
+              "=FILE is missing");
+}
+
 std::vector<Settings::Identity> parse_identities(OptionReader& options) {
+  require(options, "key", "cert");
+  require(options, "key-pass-file", "cert");
   const std::vector<std::string> certs = parse_list(options, "cert");
   const std::vector<std::string> keys = parse_list(options, "key");
-  if (certs.empty() && !keys.empty()) {
-    throw Error("option key=" + options.text("key") + ": cert=FILE is missing");
-  }
   if (!keys.empty() && keys.size() != certs.size()) {
     throw Error("option key names " + std::to_string(keys.size()) + " files and cert " +
                 std::to_string(certs.size()) + ": each certificate needs its key, in this order");
@@ -217,6 +225,7 @@ Settings parse_settings(const Options& given) {
   s.ca_dir = options.text("ca-dir");
   s.crl = options.text("crl");
   s.crl_check = options.pick("crl-check", kCrlCheck);
+  require(options, "crl-check", "crl");
   s.reload = options.pick("reload", kReload);
   s.min_version = options.pick("min-version", kVersion);
   s.max_version = parse_max_version(options);

@@ -52,6 +52,13 @@ std::vector<const OptionRow*> rows_of(const conn::Registry& registry,
   return rows;
 }
 
+/// A file with a revocation list, which option crl-check needs.
+const std::string& revocation_list() {
+  static const testing::TempFolder folder;
+  static const std::string file = testing::Authority(folder).revoke({});
+  return file;
+}
+
 std::vector<Value> values_of(const conn::ConnectionType& type, const OptionRow& row) {
   using Kind = OptionRow::Kind;
   std::vector<Value> all;
@@ -62,6 +69,7 @@ std::vector<Value> values_of(const conn::ConnectionType& type, const OptionRow& 
   };
   conn::Options with;
   if (row.name() == "auth-clients") with.set("ca", testing::test_identity().cert);
+  if (row.name() == "crl-check") with.set("crl", revocation_list());
   for (const std::string& word : row.words()) add(word, true, with);
   const std::string unit = row.kind() == Kind::kDuration ? "ns" : "";
   switch (row.kind()) {

@@ -13,6 +13,8 @@
 #include "conn/transports/transports.h"
 #include "conn/url/option_table.h"
 #include "tests/support/catch.h"
+#include "tests/support/certificates.h"
+#include "tests/support/testing.h"
 
 using conn::FormerOption;
 using conn::OptionReader;
@@ -203,6 +205,7 @@ TEST_CASE("options: a table and its parser that do not fit are noticed", "[conn]
 // The minimum and maximum of the tables are accepted, nonsense is not.
 TEST_CASE("options: every transport takes what its table says", "[conn][options]") {
   const conn::Registry registry = conn::all_transports();
+  const testing::TempFolder folder;
   for (const auto& type : registry.types()) {
     CAPTURE(type->name());
     REQUIRE(type->option_table() != nullptr);
@@ -217,9 +220,12 @@ TEST_CASE("options: every transport takes what its table says", "[conn][options]
         };
         for (const std::string& word : each.words()) {
           CAPTURE(word);
-          // It also needs CA certificates.
           conn::Options options{{each.name(), word}};
+          // Two options need another one: CA certificates, or a revocation list.
           if (each.name() == "auth-clients") options.set("ca-dir", "/");
+#if AECONN_TLS
+          if (each.name() == "crl-check") options.set("crl", testing::Authority(folder).revoke({}));
+#endif
           CHECK_NOTHROW(type->configure(options));
         }
         const std::size_t to = range.rfind(" to ");

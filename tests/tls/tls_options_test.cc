@@ -116,6 +116,53 @@ TEST_CASE("tls: names that OpenSSL does not know are refused also without a cert
   CHECK_THAT(client->last_error(), names_it);
 }
 
+TEST_CASE("tls: an option that does nothing without another names the other", "[tls][options]") {
+  struct Case {
+    Options options;
+    std::string says;
+    bool given_by_type = false;  // whether the options of TlsSite's server have what is missing
+  };
+  TlsSite site;
+  const std::string ca = site.ca.cert(), file = site.identity.key;
+  const Case cases[] = {
+      {{{"crl-check", "leaf"}}, "option crl-check=leaf: crl=FILE is missing"},
+      {{{"crl-check", "chain"}, {"ca", ca}}, "option crl-check=chain: crl=FILE is missing"},
+      {{{"key-pass-file", file}}, "option key-pass-file=" + file + ": cert=FILE is missing", true},
+      {{{"key-pass-file", file}, {"key", file}}, "option key=" + file + ": cert=FILE is", true}};
+  const conn::ListenerPtr listener = site.listen();
+  for (const Case& one : cases) {
+    CAPTURE(one.says);
+    CHECK_THAT(complaint(site, one.options), Contains(one.says));
+    // The options of the type count together with those of the URL.
+    if (!one.given_by_type) CHECK_THAT(listen_complaint(site, one.options), Contains(one.says));
+    const ConnectionPtr client = site.connect(*listener, one.options);
+    CHECK(client->state() == State::kError);
+    CHECK_THAT(client->last_error(), Contains(one.says));
+    conn::Endpoint url = conn::Endpoint::parse("tls://127.0.0.1:1");
+    url.options = one.options;
+    CHECK_THROWS_WITH(site.client.check(url), StartsWith(url.to_string()) && Contains(one.says));
+  }
+}
+
+TEST_CASE("tls: options that one of the roles does not use are accepted", "[tls][options]") {
+  TlsSite site;
+  const std::string ca = site.ca.cert();
+  const std::string crl = site.ca.revoke({});
+  const Options cases[] = {
+      {{"ca", ca}, {"verify", "no"}},
+      {{"ca", ca}, {"verify", "no"}, {"auth-clients", "yes"}},
+      {{"crl", crl}, {"verify", "no"}},
+      {{"ca", ca}, {"crl", crl}, {"crl-check", "chain"}},
+      {{"server-name", "other"}, {"dh-params", "/nowhere"}, {"max-handshakes", "7"}}};
+  for (const Options& one : cases) {
+    const conn::Endpoint url = conn::Endpoint::parse("tls://127.0.0.1:1?" + one.to_string());
+    CAPTURE(url.to_string());
+    CHECK_NOTHROW(site.server.check(url));
+    CHECK(complaint(site, one) == "fine");
+    CHECK(complaint(site, site.options_of(site.identity)) == "fine");
+  }
+}
+
 TEST_CASE("tls: an option that is gone from a layer says what to do", "[tls][options]") {
   TlsSite site;
   REQUIRE_THAT(complaint(site, with(site, "tickets", "2")),
