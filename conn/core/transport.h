@@ -4,6 +4,7 @@
 // conn::ConnectionType, whose comments describe them, and those that let one port serve several
 // loops.
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -14,6 +15,24 @@
 #include "conn/core/pending_connection.h"
 
 namespace conn { inline namespace AECONN_ABI {
+
+/// A call of configure() in two steps, so that several transports change together or not at all.
+class AECONN_API OptionsChange {
+ public:
+  virtual ~OptionsChange() = default;
+  /// Reads what the new options need, such as files. Throws Error if they cannot be used.
+  virtual void prepare() = 0;
+  /// Puts the options into effect after `others`, the other transports' changes, have returned
+  /// true, and returns true. Returns false, and changes nothing, if `others` return false, or if
+  /// prepare() must be called again first, for what listeners have begun to use since then.
+  virtual bool apply(const std::function<bool()>& others) = 0;
+};
+/// Makes all `changes`. Calls `rest` when everything is prepared, before the first of them takes
+/// effect. If `rest` or a preparation throws, none does.
+AECONN_API void make_changes(std::span<const std::unique_ptr<OptionsChange>> changes,
+                             const std::function<void()>& rest);
+/// Makes one change alone.
+AECONN_API void make_change(std::unique_ptr<OptionsChange> change);
 
 /// The base class of all transports. Programs use its base class ConnectionType.
 class AECONN_API Transport : public ConnectionType {
@@ -47,6 +66,10 @@ class AECONN_API Transport : public ConnectionType {
   /// Returns the description of the option named `key`, of this transport or of a type below it;
   /// null: there is none. The default searches option_table().
   virtual const OptionRow* find_option(std::string_view key) const noexcept;
+  /// Begins what configure() does, for a list of schemes that configures several transports
+  /// together; throws Error for options that configure() refuses. The default returns null, for a
+  /// transport whose configure() reads no file and so refuses only what check() refuses, too.
+  virtual std::unique_ptr<OptionsChange> change(const Options& /*options*/) { return nullptr; }
   /// Checks `endpoint`, and reads the files that a listener on it needs, such as certificates; see
   /// ConnectionType::prepare(). The default calls check().
   virtual void prepare(const Endpoint& endpoint) const;

@@ -44,6 +44,11 @@ std::string gone_from(const std::vector<Candidate>& candidates, std::string_view
   return {};
 }
 
+/// Returns the mutex of configure(), which all lists share.
+ae::Mutex& changing() {
+  return ae::once([] { return ae::Mutex(); });
+}
+
 FallbackType::Times times_of(const Options& options) {
   OptionReader read(list_options(), options);
   return {read.duration("fallback-delay"), read.duration("connect-timeout")};
@@ -204,16 +209,25 @@ void FallbackType::configure(const Options& options) {
     }
   }
   (void)times_of(own);
-  // Types of tls come first: options that passed the check above may still be refused there, when
-  // files are read and OpenSSL gets the names of ciphers. No other type has changed then.
-  for (const bool tls : {true, false}) {
-    for (std::size_t i = 0; i < candidates_.size(); ++i) {
-      if (candidates_[i].type != nullptr && (option_of(candidates_[i], "cert") != nullptr) == tls)
-        candidates_[i].type->configure(others[i]);
+  // Options that passed the check above may still be refused by types that read files. No other
+  // type must change then. Each change locks its type, hence only one list at a time makes changes:
+  // another list may have the same types in another order.
+  const std::lock_guard one_list(changing());
+  std::vector<std::unique_ptr<OptionsChange>> changes;
+  std::vector<std::size_t> simple;
+  for (std::size_t i = 0; i < candidates_.size(); ++i) {
+    if (candidates_[i].type == nullptr) continue;
+    if (auto change = static_cast<Transport&>(*candidates_[i].type).change(others[i])) {
+      changes.push_back(std::move(change));
+    } else {
+      simple.push_back(i);
     }
   }
-  const std::lock_guard lock(mutex_);
-  options_ = std::move(own);
+  make_changes(changes, [&] {
+    for (const std::size_t i : simple) candidates_[i].type->configure(others[i]);
+    const std::lock_guard lock(mutex_);
+    options_ = std::move(own);
+  });
 }
 
 void FallbackType::check(const Endpoint& endpoint) const {

@@ -96,8 +96,10 @@ struct ContextTable::Slot final : ContextSource {
   mutable std::shared_ptr<const Context> context;
 };
 
-/// The contexts that one call of configure() has made so far.
-struct ContextTable::Renewal {
+/// One call of configure(): makes all contexts anew and puts them in place. While files are read
+/// without mutex_, other threads may add slots or begin to use them in another role, so that
+/// apply() may find that a slot lacks something; prepare() then makes only what is missing.
+struct ContextTable::Renewal final : OptionsChange {
   struct Made {
     std::shared_ptr<const Context> context;
     bool server = false, client = false;  // roles whose files the context has read
@@ -107,6 +109,17 @@ struct ContextTable::Renewal {
     Options endpoint;
     bool server, client;
   };
+  /// Without `wanted` the options are those of the last configure().
+  Renewal(ContextTable& its_table, const Options* wanted)
+      : table(its_table), order(table.configuring_) {
+    const std::lock_guard lock(table.mutex_);
+    options = wanted != nullptr ? *wanted : table.options_;
+    pass_phrase = table.pass_phrase_;
+  }
+  void prepare() override {
+    for (const Wanted& one : missing) make_one(one);
+  }
+  bool apply(const std::function<bool()>& others) override { return table.replace(*this, others); }
   void make_one(const Wanted& wanted) {
     Made& one = contexts[wanted.endpoint.values()];
     if (!one.context) one.context = make(options, wanted.endpoint, pass_phrase, trust);
@@ -114,46 +127,29 @@ struct ContextTable::Renewal {
     one.server = one.server || wanted.server;
     one.client = one.client || wanted.client;
   }
+  ContextTable& table;
+  const std::unique_lock<ae::Mutex> order;
   Options options;
   Secret pass_phrase;
-  std::shared_ptr<TrustCache> trust;
+  std::shared_ptr<TrustCache> trust = std::make_shared<TrustCache>();
   // The contexts made, by the same keys as the table's slots. Refers to no slot, because a slot
   // that is referred to counts as in use.
   std::map<Slots::key_type, Made> contexts;
-  std::vector<Wanted> missing;
+  std::vector<Wanted> missing{Wanted{}};  // at first the context without endpoint options
 };
 
-void ContextTable::configure(const Options& options) {
-  const std::lock_guard order(configuring_);
-  renew(options);
+void ContextTable::configure(const Options& options) { make_change(change(options)); }
+
+void ContextTable::configure_again() { make_change(std::make_unique<Renewal>(*this, nullptr)); }
+
+std::unique_ptr<OptionsChange> ContextTable::change(const Options& options) {
+  return std::make_unique<Renewal>(*this, &options);
 }
 
-void ContextTable::configure_again() {
-  const std::lock_guard order(configuring_);
-  renew(options_);
-}
-
-/// Makes all contexts anew from `options` and puts them in place; configuring_ must be locked.
-/// While files are read without mutex_, other threads may add slots or begin to use them in another
-/// role, so this repeats until no slot lacks anything. Each round makes only what is missing.
-void ContextTable::renew(const Options& options) {
-  Renewal renewal;
-  renewal.options = options;
-  renewal.trust = std::make_shared<TrustCache>();
-  {
-    const std::lock_guard lock(mutex_);
-    renewal.pass_phrase = pass_phrase_;
-  }
-  renewal.make_one({});  // the context without endpoint options
-  while (!replace(renewal)) {
-    for (const Renewal::Wanted& one : renewal.missing) renewal.make_one(one);
-  }
-}
-
-/// Puts the contexts of `renewal` in the place of the present ones and returns true. If a slot in
-/// use needs one that was not made, lists all these in `missing`, changes nothing and returns
-/// false.
-bool ContextTable::replace(Renewal& renewal) {
+/// Puts the contexts of `renewal` in the place of the present ones, once `others` have returned
+/// true, and returns true. If a slot in use needs one that was not made, lists all these in
+/// `missing`, changes nothing and returns false.
+bool ContextTable::replace(Renewal& renewal, const std::function<bool()>& others) {
   struct Replaced {
     Slot& slot;
     std::shared_ptr<const Context>& context;
@@ -176,7 +172,7 @@ bool ContextTable::replace(Renewal& renewal) {
     replaced.push_back({*slot, made.context, serves, dials});
     slots.emplace(key, slot);
   }
-  if (!renewal.missing.empty()) return false;
+  if (!renewal.missing.empty() || !others()) return false;
   // No statement from here on throws, so configure() changes either everything or nothing.
   for (const auto& [key, slot] : slots_) dropped_before_ += slot->sessions().dropped;
   std::swap(options_, renewal.options);

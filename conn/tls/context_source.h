@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -12,6 +13,7 @@
 
 #include "ae/abi.h"
 #include "ae/core/fork.h"
+#include "conn/core/transport.h"
 #include "conn/tls/context.h"
 #include "conn/tls/engine/role.h"
 
@@ -51,6 +53,9 @@ class ContextTable {
   /// meanwhile. Throws Error and changes nothing if a context that listeners or prepared clients
   /// use, or the context without endpoint options, cannot be made.
   void configure(const Options& options);
+  /// The same in two steps. No other configure(), and no reload of files, begins until the returned
+  /// object is destroyed.
+  std::unique_ptr<OptionsChange> change(const Options& options);
   /// Reads all files again, with the options of the last configure(). Throws like it.
   void configure_again();
   void set_pass_phrase(std::string_view phrase);
@@ -81,18 +86,19 @@ class ContextTable {
   struct Slot;
   struct Renewal;
   using Slots = std::map<std::map<std::string, std::string, std::less<>>, std::shared_ptr<Slot>>;
-  void renew(const Options& options);
-  bool replace(Renewal& renewal);
+  bool replace(Renewal& renewal, const std::function<bool()>& others);
   ContextSource::Reloaded reload(const Slot& slot, const FileStamps& now);
   std::shared_ptr<Slot> slot_of(const Options& of_endpoint);
   void read_for(Role role, const Slot& slot);
   void forget_unused();
 
   // Order of locks: configuring_, then mutex_, then the mutex of a Slot. The mutexes of Context and
-  // TrustCache are held while files are read: who holds mutex_ or a Slot's must not lock them.
+  // TrustCache are held while files are read: who holds mutex_ or a Slot's must not lock them. A
+  // list of schemes that is configured locks those of several tables, configuring_ of each first.
   //
-  // configuring_ is held by configure(), configure_again() and reload() from beginning to end: so
-  // each replaces contexts by newer ones. Of what connections call, only reload() waits for it.
+  // configuring_ is held by configure(), change(), configure_again() and reload() from beginning to
+  // end: so each replaces contexts by newer ones. Of what connections call, only reload() waits for
+  // it.
   ae::Mutex configuring_;
   // Guards the members below. Loops lock it for each connection, so no files are read under it.
   mutable ae::Mutex mutex_;

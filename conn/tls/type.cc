@@ -61,7 +61,22 @@ const OptionRow* TlsType::find_option(std::string_view key) const noexcept {
   return below_.find_option(key);
 }
 
-void TlsType::configure(const Options& options) {
+void TlsType::configure(const Options& options) { make_change(change(options)); }
+
+std::unique_ptr<OptionsChange> TlsType::change(const Options& options) {
+  struct Change final : OptionsChange {
+    Change(Contexts& its, Options its_below, const Options& tls)
+        : contexts(its), below(std::move(its_below)), of_tls(its.table.change(tls)) {}
+    void prepare() override { of_tls->prepare(); }
+    bool apply(const std::function<bool()>& others) override {
+      if (!of_tls->apply(others)) return false;
+      contexts.set_below(std::move(below));
+      return true;
+    }
+    Contexts& contexts;
+    Options below;
+    const std::unique_ptr<OptionsChange> of_tls;
+  };
   Options below = split_below(options);
   if (below.has("shm-path")) throw Error(name_ + ": option shm-path belongs in a URL");
   if (!below.empty()) {  // rejects options that the layer below does not know
@@ -76,8 +91,7 @@ void TlsType::configure(const Options& options) {
     probe.options = below;
     below_.check(probe);
   }
-  contexts_->table.configure(split_options(options).tls);
-  contexts_->set_below(std::move(below));
+  return std::make_unique<Change>(*contexts_, std::move(below), split_options(options).tls);
 }
 
 void TlsType::reload_tls() { contexts_->table.configure_again(); }

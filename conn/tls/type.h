@@ -40,6 +40,7 @@ class AECONN_API TlsType final : public Transport {
   /// the files again, even if the options are unchanged. If it throws Error (a certificate cannot
   /// be read, a key does not match), nothing changes and the previous configuration stays in use.
   void configure(const Options& options) override;
+  std::unique_ptr<OptionsChange> change(const Options& options) override;
   /// Reads all files again, without a change of the options: those that configure() reads. Throws
   /// Error like configure(), and then changes nothing.
   void reload_tls() override;

@@ -166,6 +166,32 @@ TEST_CASE("tls configure: changes nothing if a listener opened meanwhile cannot 
   CHECK(site.table.merged({}).values() == site.server("1").values());
 }
 
+TEST_CASE("tls configure: several tables change together or not at all", "[tls][reload]") {
+  TableSite site;
+  conn::tls::ContextTable other;
+  site.table.configure(site.server("1"));
+  other.configure(site.server("2"));
+  const bool other_first = GENERATE(false, true);
+  const auto both = [&](const Options& options, const Options& of_other) {
+    std::vector<std::unique_ptr<conn::OptionsChange>> changes;
+    changes.push_back(other_first ? other.change(of_other) : site.table.change(options));
+    changes.push_back(other_first ? site.table.change(options) : other.change(of_other));
+    conn::make_changes(changes, [] {});
+  };
+  const Source source = site.table.source({{"alpn", "mine"}}, false);
+  auto done = std::async(std::launch::async, [&] { both({}, site.key_from_pipe()); });
+  site.pipe.await_reader();
+  // Without a certificate there can be no listener, and only now this source belongs to one.
+  REQUIRE(site.table.source({{"alpn", "mine"}}, true) == source);
+  site.pipe.give(site.identity.key);
+  CHECK_THROWS_AS(done.get(), conn::Error);
+  CHECK(site.table.merged({}).values() == site.server("1").values());
+  CHECK(other.merged({}).values() == site.server("2").values());
+  both(site.server("3"), site.server("4"));
+  CHECK(site.table.merged({}).values() == site.server("3").values());
+  CHECK(other.merged({}).values() == site.server("4").values());
+}
+
 TEST_CASE("tls configure: reads the files of clients that are prepared meanwhile",
           "[tls][prepare]") {
   TableSite site;

@@ -12,8 +12,10 @@
 #include <filesystem>
 
 #include "conn/error.h"
+#include "conn/registry.h"
 #include "conn/transports/transports.h"
 #include "tests/support/catch.h"
+#include "tests/support/stuck_transport.h"
 #include "tests/support/tls_kit.h"
 
 using Catch::Matchers::StartsWith;
@@ -201,6 +203,43 @@ TEST_CASE("tls: a list that tls refuses to configure changes none of its types",
   REQUIRE(nodelay() == "yes");
   REQUIRE_NOTHROW(list.configure({{"nodelay", "no"}}));
   REQUIRE(nodelay() == "no");
+}
+
+TEST_CASE("tls: a list configures all of its types of tls or none", "[tls][options][lists]") {
+  const testing::TempFolder folder;
+  const Authority ca{folder};
+  const Identity locked = ca.issue({.common_name = "locked", .pass_phrase = kSecret});
+  conn::Registry registry;
+  auto& tcp = registry.add(std::make_unique<conn::tcp::TcpType>());
+  auto& stuck = registry.add(std::make_unique<testing::StuckType>());
+  const auto add = [&](conn::ConnectionType& below) {
+    auto type = std::make_unique<conn::tls::TlsType>(below);
+    conn::tls::TlsType* const added = type.get();
+    registry.add(std::move(type));
+    return added;
+  };
+  conn::tls::TlsType* const knows = add(tcp);
+  conn::tls::TlsType* const does_not = add(stuck);
+  const auto has_certificate = [](const conn::tls::TlsType& type) {
+    try {
+      type.prepare(conn::Endpoint::parse(std::string(type.name()) + "://127.0.0.1:1"));
+      return true;
+    } catch (const conn::Error& error) {
+      CHECK_THAT(error.what(), Contains("needs a certificate"));
+      return false;
+    }
+  };
+  conn::ConnectionType& list =
+      registry.require(GENERATE("tls|tls+stuck", "tls+stuck|tls", "stuck|tls|tcp|tls+stuck"));
+  const Options options{{"cert", locked.chain}, {"key", locked.key}};
+  knows->set_pass_phrase(kSecret);
+  REQUIRE_THROWS_WITH(list.configure(options), Contains("encrypted"));
+  CHECK_FALSE(has_certificate(*knows));
+  CHECK_FALSE(has_certificate(*does_not));
+  does_not->set_pass_phrase(kSecret);
+  REQUIRE_NOTHROW(list.configure(options));
+  CHECK(has_certificate(*knows));
+  CHECK(has_certificate(*does_not));
 }
 
 TEST_CASE("tls: an option that neither layer has is refused", "[tls][options]") {
