@@ -231,7 +231,7 @@ class Connection:
         return self._used(work)
 
     def _wait_begins(self, direction: int, held: threading.Lock) -> None:
-        if not any(self._waiting.values()):
+        if not self._waits():
             keeper.hold(self)
         self._waiting[direction].add(held)
         self._watch()
@@ -240,11 +240,14 @@ class Connection:
         """May be called twice."""
         with self._lock:
             self._waiting[direction].discard(held)
-            if not any(self._waiting.values()):
+            if not self._waits():
                 keeper.release(self)
             if not self._closing:
                 self._watch()
                 self._turn()
+
+    def _waits(self) -> bool:
+        return any(self._waiting.values())
 
     def _watch(self) -> None:
         """Sets handlers for the directions being waited for: with a handler, the descriptor is
@@ -270,9 +273,11 @@ class Connection:
             _native.wake(self._loop or 0)
 
     def _turn_idle(self) -> bool:
-        """Called by the keeper: does the transport's pending work while no call uses the
+        """Called by the keeper: does the transport's pending work unless a call uses the
         connection. Returns False if data remains that only a call can consume: bytes announced by
         fileno()."""
+        if self._users:  # calls in progress must not wait for the keeper's thread
+            return True
         with self._lock:
             if self._loop is None or self._closing:
                 return True

@@ -10,16 +10,28 @@ import select
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from . import _native
 
-if TYPE_CHECKING:
-    from ._connection import Connection
-    from ._socket import Socket
-
 _SOON = 0.002  # seconds until the next check
 _LATER = 0.25  # likewise, if pending data can only be consumed by a call of the user
+
+
+class Held(Protocol):
+    """A connection that may be kept."""
+
+    _kept_at: int | None  # the keeper's descriptor of this connection
+
+
+class Kept(Held, Protocol):
+    """A connection to keep."""
+
+    _loop: int | None
+
+    def transport(self) -> str: ...
+    def _waits(self) -> bool: ...
+    def _turn_idle(self) -> bool: ...
 
 
 class _Keeper:
@@ -31,13 +43,13 @@ class _Keeper:
     def __init__(self) -> None:
         # Re-entrant, because the garbage collector may close a connection meanwhile.
         self._lock = threading.RLock()
-        self._kept: dict[int, weakref.ref[Socket]] = {}
+        self._kept: dict[int, weakref.ref[Kept]] = {}
         self._thread: threading.Thread | None = None
         self._poll: select.epoll | None = None
         self._wakes = -1  # end of a pipe; thread, poll and pipe exist together or not at all
         self._ended = False
 
-    def keep(self, connection: Socket) -> None:
+    def keep(self, connection: Kept) -> None:
         if connection.transport() in ("tcp", "unix"):  # the kernel does all this
             return
         fd = _native.descriptor(connection._loop)
@@ -71,14 +83,14 @@ class _Keeper:
             os.close(wakes)
             raise
 
-    def hold(self, connection: Connection) -> None:
+    def hold(self, connection: Held) -> None:
         """A call waits with the connection and runs its loop meanwhile."""
         self._set(connection, 0)
 
-    def release(self, connection: Connection) -> None:
+    def release(self, connection: Held) -> None:
         self._set(connection, select.EPOLLIN | select.EPOLLONESHOT)
 
-    def _set(self, connection: Connection, events: int) -> None:
+    def _set(self, connection: Held, events: int) -> None:
         fd = connection._kept_at
         if fd is None:
             return
@@ -88,7 +100,7 @@ class _Keeper:
             if kept is not None and kept() is connection and self._poll is not None:
                 self._poll.modify(fd, events)
 
-    def drop(self, connection: Connection) -> None:
+    def drop(self, connection: Held) -> None:
         """May be called again if it was interrupted, even if the loop was freed since."""
         with self._lock:
             fd = connection._kept_at
@@ -131,19 +143,14 @@ class _Keeper:
             for fd in [fd for fd, when in later.items() if when <= now]:
                 del later[fd]
                 connection = self._connection(fd)
-                if connection is not None and not any(connection._waiting.values()):
+                if connection is not None and not connection._waits():
                     self.release(connection)
             for fd, _ in ready:
                 if fd == woken:
                     os.read(woken, 100)
                     continue
                 connection = self._connection(fd)
-                if connection is None:
-                    continue
-                # Calls in progress must not wait for this thread.
-                if connection._users:
-                    later[fd] = now + _SOON
-                else:
+                if connection is not None:
                     later[fd] = now + (_SOON if connection._turn_idle() else _LATER)
             connection = None  # a reference would keep it from being closed
             with self._lock:
@@ -154,7 +161,7 @@ class _Keeper:
                     os.close(wakes)
                     return
 
-    def _connection(self, fd: int) -> Socket | None:
+    def _connection(self, fd: int) -> Kept | None:
         with self._lock:
             kept = self._kept.get(fd)
         return kept() if kept else None

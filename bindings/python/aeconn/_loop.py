@@ -15,18 +15,30 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from . import _native
 from ._native import lib
 
-if TYPE_CHECKING:
-    from ._server import Server
-    from ._stop import Stop
-
 READ_SIZE = 256 * 1024
 _MOST_FOUND = 1024  # events at a time
 _Loop = Callable[[], "asyncio.AbstractEventLoop | None"]  # a weak reference
+
+
+class Serving(Protocol):
+    """A server on the loop."""
+
+    def _accept(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Stopping(Protocol):
+    """The stop of the loop's servers."""
+
+    _hurries_from: float
+
+    @property
+    def phase(self) -> str: ...
 
 
 class Called:
@@ -35,8 +47,8 @@ class Called:
 
     def __init__(self) -> None:
         self.steps: dict[int, Callable[[], object]] = {}
-        self.servers: set[Server] = set()
-        self.stop: Stop | None = None
+        self.servers: set[Serving] = set()
+        self.stop: Stopping | None = None
         self.idle: set[Any] = set()  # StreamReaders that wait for a request
         self.numbers = 0
         self.found = (ctypes.c_size_t * _MOST_FOUND)()  # numbers from C
@@ -73,8 +85,7 @@ def _work(loop: _Loop, numbers: Iterator[int], called: Called) -> None:
             if number in steps:
                 steps[number]()
         for server in tuple(called.servers):
-            while server._accepted:
-                server._on_accepted(server._accepted.pop(0))
+            server._accept()
     except BaseException:  # it leaves the loop; the rest follows in the next iteration
         _soon(loop, _work, numbers, called)
         raise

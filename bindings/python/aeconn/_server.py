@@ -95,6 +95,11 @@ class Server(asyncio.AbstractServer):
             for conn in self._accepted:
                 lib.close(conn)
 
+    def _accept(self) -> None:
+        """Sets up the connections that C has accepted."""
+        while self._accepted:
+            self._on_accepted(self._accepted.pop(0))
+
     def _on_accepted(self, conn: int) -> None:
         context = self._context.copy()  # one context per connection, as with asyncio's server
         transport = Transport(self._loop, self._attached, conn, context, self._on_ended)

@@ -124,8 +124,7 @@ class Stop:
             return
         try:
             for server in tuple(self._called.servers):
-                while server._accepted:  # these are sessions already, for C
-                    server._on_accepted(server._accepted.pop(0))
+                server._accept()  # these are sessions already, for C
                 server.close()
             for reader in tuple(self._called.idle):
                 reader._wakeup_waiter()
