@@ -312,6 +312,35 @@ class Forks(unittest.TestCase):
                         loop.run_until_complete(writer.wait_closed())
                         loop.close()
 
+    def test_a_loop_that_the_child_runs(self):
+        """The connections are the parent's, and the loop's exception handler is not called."""
+        told, collected, native = [], [], aeconn._native.lib.collect
+
+        async def turns():
+            loop.set_exception_handler(lambda _, context: told.append(context))
+            while not collected:
+                await asyncio.sleep(0)
+
+        def run():
+            def collect(*arguments):
+                collected.append(native(*arguments))
+                return collected[-1]
+
+            with mock.patch.object(aeconn._native.lib, "collect", collect):
+                loop.run_until_complete(turns())
+            if set(collected) != {-1} or told:
+                raise OSError(errno.EIO, f"{collected} {told}")
+
+        with listening() as (tcp, _):
+            loop = asyncio.new_event_loop()
+            _, writer = loop.run_until_complete(aeconn.open_connection(tcp[1]))
+            with tcp[0].accept()[0] as theirs:
+                theirs.sendall(b"to the parent")
+                self.assertEqual(self.in_child(run), 0)
+                writer.close()
+                loop.run_until_complete(writer.wait_closed())
+            loop.close()
+
     def test_a_server(self):
         with tempfile.TemporaryDirectory() as folder:
             loop = asyncio.new_event_loop()

@@ -184,6 +184,28 @@ class Callbacks(unittest.TestCase):
         with self.assertRaises(ZeroDivisionError):
             await kv(url, connection_made=lambda *_: 1 / 0)
 
+    @each_url_async
+    async def test_a_failure_to_collect_events(self, url):
+        """The loop's exception handler is called once, and the events follow."""
+        loop, told, native = asyncio.get_running_loop(), [], lib.collect
+        loop.set_exception_handler(lambda _, context: told.append(context["exception"].errno))
+
+        def fail(*_):
+            lib.collect = native
+            return native(None, None, 0)
+
+        transport, protocol = await kv(url)
+        for take_over in False, True:
+            with mock.patch.object(lib, "collect", fail):
+                if take_over:
+                    transport._attached.take_over(loop)
+                protocol.data = b""
+                transport.write(b"PING\r\n")
+                await protocol.until(lambda p: p.data == b"+PONG\r\n")
+            self.assertEqual(told, [errno.EINVAL])
+            told.clear()
+        transport.close()
+
     def test_what_leaves_the_loop(self):
         """sys.exit() and Ctrl-C in any callback, on either end; the loop remains usable
         afterwards."""

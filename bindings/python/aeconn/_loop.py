@@ -70,9 +70,19 @@ class Called:
         self.steps.pop(number, None)
 
 
-def _dispatch(loop: _Loop, attached: Attached, called: Called) -> None:
+def _collect(loop: _Loop, attached: Attached, called: Called, most: int) -> int:
+    """Lets C handle events. Returns how many numbers it has stored; -1 if it has failed."""
     with attached.gate:
-        count = lib.collect(attached.native, called.address, _MOST_FOUND)
+        count: int = lib.collect(attached.native, called.address, most)
+    if count < 0 and attached.process == os.getpid():  # in a child after fork() it always fails
+        told = {"message": "aeconn_collect() failed", "exception": _native.set_up_error()}
+        if (running := loop()) is not None:
+            running.call_exception_handler(told)
+    return count
+
+
+def _dispatch(loop: _Loop, attached: Attached, called: Called) -> None:
+    count = _collect(loop, attached, called, _MOST_FOUND)
     if count == _MOST_FOUND:  # maybe there are more
         _soon(loop, _dispatch, attached, called)
     _work(loop, iter(called.found[:count] if count > 0 else ()), called)
@@ -157,9 +167,9 @@ class Attached:
 
     def take_over(self, loop: asyncio.AbstractEventLoop) -> None:
         """Makes the calling thread the one that the loop of C belongs to."""
-        with self.gate:
-            lib.collect(self.native, self.called.address, 0)
-        _soon(weakref.ref(loop), _dispatch, self, self.called)  # for what was recorded
+        reference = weakref.ref(loop)
+        _collect(reference, self, self.called, 0)
+        _soon(reference, _dispatch, self, self.called)  # for what was recorded
 
     @classmethod
     def to(cls, loop: asyncio.AbstractEventLoop) -> Attached:
