@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The C interface of several loops: ae::LoopGroup, ae::LoopList and conn::ListenerGroup.
 
-#include <sched.h>
-
 #include <algorithm>
 #include <thread>
 
@@ -58,28 +56,22 @@ extern "C" {
 
 aeconn_group* aeconn_group_new(size_t loops, const char* name, int pin) {
   return guarded([&] {
-    if (loops == 0) {
-      cpu_set_t ours;
-      loops = sched_getaffinity(0, sizeof ours, &ours) == 0
-                  ? static_cast<std::size_t>(std::max(CPU_COUNT(&ours), 1))
-                  : 1;
-    }
     check_number(loops);
     auto group = std::make_unique<aeconn_group>();
-    group->loops.resize(loops);
-    group->made.resize(loops);
     ae::LoopGroup::Config config;
     config.loops = loops;
     if (name != nullptr) config.name = name;
     config.pin = pin != 0;
-    config.make = [its = group.get()](std::size_t index) {
+    config.make = [](std::size_t) {
       pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);  // aeconn_group_stop() ends it
-      auto loop = std::make_unique<ae::EpollLoop>();
-      its->made[index] = std::make_unique<aeconn_loop>(*loop);
-      its->loops[index] = its->made[index].get();
-      return loop;
+      return std::make_unique<ae::EpollLoop>();
     };
     group->threads = std::make_unique<ae::LoopGroup>(std::move(config));
+    for (std::size_t i = 0; i < group->threads->size(); ++i) {
+      auto& loop = static_cast<ae::EpollLoop&>(*group->threads->loop(i));
+      group->made.push_back(std::make_unique<aeconn_loop>(loop));
+      group->loops.push_back(group->made.back().get());
+    }
     return group.release();
   });
 }

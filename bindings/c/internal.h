@@ -46,8 +46,7 @@ struct aeconn_group {
   ae::Loops& all() const noexcept {
     return threads ? static_cast<ae::Loops&>(*threads) : static_cast<ae::Loops&>(*list);
   }
-  // The handle of each loop. The handles in `made` are created on their loop's thread; other
-  // threads read them only once `threads` is set.
+  // The handle of each loop; `made` owns those of the loops of `threads`.
   std::vector<aeconn_loop*> loops;
   std::vector<std::unique_ptr<aeconn_loop>> made;
   // Exactly one of these two is set: loops on threads of their own, or loops of the program.

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The C interface: groups of loops, Redial, metrics and fallbacks.
 
+#include <dlfcn.h>
+#include <sched.h>
+
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -43,7 +46,31 @@ void add(void* to, const char* name, const char* value) {
   *static_cast<std::string*>(to) += std::string(name) + "=" + value + ";";
 }
 
+thread_local bool many_processors = false;  // for sched_getaffinity() on this thread
+
 }  // namespace
+
+/// With `many_processors`, as on a machine with 2048, three of which the thread may use. Weak:
+/// another file of the tests may define it, too.
+extern "C" __attribute__((weak)) int sched_getaffinity(pid_t thread, size_t size,
+                                                       cpu_set_t* set) noexcept {
+  using Function = int (*)(pid_t, size_t, cpu_set_t*);
+  static const auto real = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "sched_getaffinity"));
+  if (!many_processors) return real(thread, size, set);
+  if (size < CPU_ALLOC_SIZE(2048)) return errno = EINVAL, -1;
+  CPU_ZERO_S(size, set);
+  for (const std::size_t each : {0U, 1U, 1500U}) CPU_SET_S(each, size, set);
+  return 0;
+}
+
+TEST_CASE("C: a loop for each processor, of more than a cpu_set_t has room for", "[c][group]") {
+  many_processors = true;
+  const Group group(aeconn_group_new(0, "many", 0));
+  many_processors = false;
+  INFO(aeconn_error());
+  REQUIRE(group != nullptr);
+  CHECK(aeconn_group_size(group.get()) == 3);
+}
 
 TEST_CASE("C: one port, several loops", "[c][group]") {
   const Group group(aeconn_group_new(3, "c-test", 0));
