@@ -59,6 +59,11 @@ class LoopCore {
   /// Begins one part of an iteration. The clock is read only when the part first needs its start
   /// time.
   void begin_slice() noexcept { time_known_ = false; }
+  /// Begins a part at `now`, the time that the caller has just read.
+  void begin_slice(TimePoint now) noexcept {
+    time_ = now;
+    time_known_ = true;
+  }
   /// Like EventLoop::now(). Inside a handler this is the start time of the current part of the
   /// iteration, see begin_slice(). The clock is read only on first use in that part, so an
   /// iteration that never asks for the time does not pay for it.

@@ -56,6 +56,8 @@ std::unique_ptr<LoopLocal>& LoopWork::local(const void* key) {
 bool LoopWork::serve_sources(bool after_events) {
   if (after_events) idle.work_came();
   SourceList::Visit visit(sources);
+  // When the loop has to poll its descriptors, however much work its spins find; set by the first.
+  TimePoint look{};
   for (std::size_t total = 0;;) {
     const std::size_t served = visit.process_pending();
     if (served != 0) idle.work_came();
@@ -68,11 +70,17 @@ bool LoopWork::serve_sources(bool after_events) {
     // The caller of process_events() may be waiting for the work that a source has just done, so
     // the loop does not sleep.
     if (single && served != 0) return false;
+    Then then = Then::kSleep;
     if (own_spin_.mode == Spin::Mode::kNo && !idle.on()) {
       if (sources.idle()) return true;
-      if (!hosted && visit.has_spin() && may_spin(after_events, visit)) return false;
-    } else if (may_spin(after_events, visit)) {
-      return false;
+      if (!hosted && visit.has_spin()) then = may_spin(after_events, visit, look);
+    } else {
+      then = may_spin(after_events, visit, look);
+    }
+    if (then == Then::kPoll) return false;
+    if (then == Then::kServe) {
+      if (total >= kServedPerIteration) return false;
+      continue;
     }
     if (visit.arm() && !visit.has_pending() && !other_work_waiting()) return true;
     idle.vetoed();
@@ -92,19 +100,20 @@ void LoopWork::serve_sources_again(bool after_events, bool& may_sleep) {
   core_.guarded([&] { may_sleep = serve_sources(after_events); });
 }
 
-// Spins if sources or the loop's owner ask for it. Returns true if the loop must continue without
-// sleeping, to serve work that was found or to poll its descriptors.
-[[gnu::noinline]] bool LoopWork::may_spin(bool after_events, SourceList::Visit& visit) {
-  if (hosted) return false;
+// Spins if sources or the loop's owner ask for it. `look`: the time at which an earlier spin of
+// this visit had to end so that descriptors are polled; the first spin sets it.
+[[gnu::noinline]] LoopWork::Then LoopWork::may_spin(bool after_events, SourceList::Visit& visit,
+                                                    TimePoint& look) {
+  if (hosted) return Then::kSleep;
   Spin asked = own_spin_;
   const bool for_sources = visit.add_spin(asked);
-  if (asked.mode == Spin::Mode::kNo && !idle.on()) return false;
+  if (asked.mode == Spin::Mode::kNo && !idle.on()) return Then::kSleep;
   const TimePoint moment = std::chrono::steady_clock::now();
   if (!(asked == idle.asked())) {
     idle.ask(asked, moment);
     core_.stir();
   }
-  if (!idle.on()) return false;
+  if (!idle.on()) return Then::kSleep;
   if (idle.spinning())
     idle.looks(moment, SpinRoom::kTakenForSure);
   else
@@ -112,35 +121,45 @@ void LoopWork::serve_sources_again(bool after_events, bool& may_sleep) {
   if (moment < idle.spins_until()) {
     // If handlers have just run, the loop polls its descriptors before it spins: they may have new
     // data, which a spin would only delay.
-    if (after_events) return spin_looks = true;
+    if (after_events || (look != TimePoint{} && moment >= look)) {
+      spin_looks = true;
+      return Then::kPoll;
+    }
     const bool for_descriptors = own_spin_.mode != Spin::Mode::kNo;
-    const Duration look_after = !for_descriptors ? kSpinLooks
-                                : for_sources    ? kSpinLooksForBoth
-                                                 : Duration::zero();
-    if (spin(look_after, visit)) return true;
+    if (look == TimePoint{})
+      look = moment + (!for_descriptors ? kSpinLooks
+                       : for_sources    ? kSpinLooksForBoth
+                                        : Duration::zero());
+    const Then then = spin(moment, std::min(idle.spins_until(), look), visit);
+    if (then != Then::kSleep) return then;
   }
   idle.end_spin(std::max(moment, idle.spins_until()));
-  return false;
+  return Then::kSleep;
 }
 
-// Spins for at most `look_after`, or until work arrives. Returns true if the loop must continue
-// without sleeping. The caller spins in several such pieces; between two of them the loop runs an
-// iteration without sleeping, which polls the descriptors and timers that a spin does not check.
-bool LoopWork::spin(Duration look_after, SourceList::Visit& visit) {
-  TimePoint moment = std::chrono::steady_clock::now();
-  const TimePoint look = std::min(idle.spins_until(), moment + look_after);
+// Spins until `until`, or until work arrives; the clock was read last at `moment`. Work of sources
+// is served at once, since polling the descriptors first would cost more than the work. The caller
+// spins in several such pieces; between two of them the loop runs an iteration without sleeping,
+// which polls the descriptors and timers that a spin does not check.
+LoopWork::Then LoopWork::spin(TimePoint moment, TimePoint until, SourceList::Visit& visit) {
   for (;;) {
-    if (visit.has_pending_now() || queue->pending()) {
+    const bool has_pending = visit.has_pending_now();
+    if (has_pending || queue->pending()) {
       // Normally the time of the last poll counts as the time at which the work was found. If
       // another thread had the processor since that poll, the work may have arrived later, so the
       // current time is used.
       const TimePoint found = std::chrono::steady_clock::now();
       idle.work_came(idle.looks(found, SpinRoom::kTakenForSure) ? found : moment);
-      return true;
+      if (!has_pending) return Then::kPoll;
+      core_.begin_slice(found);
+      return Then::kServe;
     }
     moment = std::chrono::steady_clock::now();
     idle.looks(moment);
-    if (moment >= look) return spin_looks = moment < idle.spins_until();
+    if (moment >= until) {
+      spin_looks = moment < idle.spins_until();
+      return spin_looks ? Then::kPoll : Then::kSleep;
+    }
     relax_processor();
   }
 }

@@ -174,8 +174,11 @@ class LoopWork {
   HookId add_hook(HookList& list, std::function<void()>&& hook);
   bool serve_sources(bool after_events);
   void serve_sources_again(bool after_events, bool& may_sleep);
-  bool may_spin(bool after_events, SourceList::Visit& visit);
-  bool spin(Duration look_after, SourceList::Visit& visit);
+  // What the loop does after may_spin(): sleep; poll descriptors and timers without sleeping; or
+  // serve the sources, in which a spin has found work.
+  enum class Then { kSleep, kPoll, kServe };
+  Then may_spin(bool after_events, SourceList::Visit& visit, TimePoint& look);
+  Then spin(TimePoint moment, TimePoint until, SourceList::Visit& visit);
   void run_posts();
   void run_posts(std::size_t limit);
   void run_timers();
