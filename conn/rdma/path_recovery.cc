@@ -310,14 +310,22 @@ void PathRecovery::on_attempt_failed(Failure why) noexcept {
 
 void PathRecovery::on_resume_request(std::unique_ptr<RdmaPending> request,
                                      const ResumeMessage& message) {
-  const bool was_open = link_.stage.phase() != Phase::kAccepting || lost();
-  if (host().inherited() || link_.stage.ended() || !was_open)
-    return request->refuse(text_of(Refused::kOver));
+  if (host().inherited() || link_.stage.ended()) return request->refuse(text_of(Refused::kOver));
   // The request repeats an earlier one, so it is only destroyed.
   if (message.generation <= session_->generation()) return;
   if (!session_->find_key(request->private_data(), bound_address(request->id().peer()),
                           link_.stream.inbound().line().total()))
     return request->refuse(text_of(Refused::kUnknown));
+  // The key is in our answer to the first request. So the peer has received that answer, and the
+  // connection is established, though rdma_cm has not reported it yet.
+  if (link_.stage.phase() == Phase::kAccepting && !lost()) {
+    try {
+      setup_user_.on_set_up();
+    } catch (const std::exception&) {
+      user_.end_with(out_of_memory());
+    }
+  }
+  if (link_.stage.ended()) return request->refuse(text_of(Refused::kOver));
   (void)session_->take_generation(message.generation);
   session_->request = std::move(request);  // drops an older unanswered request
   switch (link_.stage.phase()) {
@@ -327,7 +335,8 @@ void PathRecovery::on_resume_request(std::unique_ptr<RdmaPending> request,
       give_up_attempt();
       break;
     default: {
-      Failure why{std::make_error_code(std::errc::connection_reset), "the peer lost the path"};
+      Failure why = coded_failure(std::make_error_code(std::errc::connection_reset),
+                                  [] { return "the peer lost the path"; });
       if (lose_path(why)) break;
       session_->request->refuse(text_of(Refused::kOver));
       session_->request.reset();
@@ -387,6 +396,7 @@ bool PathRecovery::on_new_path() {
     return false;
   host().path_changed();
   resend();
+  state().want_flush(link_.user());
   return true;
 }
 
@@ -431,7 +441,11 @@ void PathRecovery::resend() {
     const std::span<const std::byte> bytes = unsent.bytes();
     const std::size_t n =
         link_.sender.queue().append(bytes.data(), bytes.size(), link_.settings().limit());
-    if (n == 0) return posting_.wait_for_memory(1);
+    if (n == 0) {
+      // Unlike Posting::wait_for_memory(), requests no flush: the caller posts what is due next.
+      link_.sender.buffer().wait_for_memory(1, state().now());
+      return state().wait_for_memory(link_.user());
+    }
     unsent.drop(n);
     state().statistics().bytes_resent += n;
   }

@@ -37,8 +37,13 @@ class Unsent {
   std::size_t size() const noexcept { return bytes_.size() - begin_; }
   bool empty() const noexcept { return size() == 0; }
   std::span<const std::byte> bytes() const noexcept { return std::span(bytes_).subspan(begin_); }
-  /// Appends a copy of the bytes. Throws std::bad_alloc, and then changes nothing.
+  /// Appends a copy of the bytes. Throws std::bad_alloc, and then changes no byte.
   void append(const std::byte* from, std::size_t size) {
+    // Bytes that were dropped must not stay in memory as long as others follow them.
+    if (begin_ > this->size()) {
+      bytes_.erase(bytes_.begin(), bytes_.begin() + static_cast<std::ptrdiff_t>(begin_));
+      begin_ = 0;
+    }
     bytes_.insert(bytes_.end(), from, from + size);
   }
   /// Inserts `bytes` before the other bytes. Throws std::bad_alloc, and then changes nothing.

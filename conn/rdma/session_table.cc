@@ -94,8 +94,12 @@ SessionTable::Passed SessionTable::pass(std::unique_ptr<RdmaPending>& request,
       const auto shared = std::make_shared<std::unique_ptr<RdmaPending>>(std::move(request));
       ae::EventLoop* const there = place.home.loop;
       there->post([this, shared, message, there] {
-        if (User* const its = find(message.session, *there))
-          its->on_resume_request(std::move(*shared), message);
+        try {
+          if (User* const its = find(message.session, *there))
+            its->on_resume_request(std::move(*shared), message);
+        } catch (const std::bad_alloc&) {
+          // There is no memory: the request is destroyed, which rejects it. The peer asks again.
+        }
       });
     }
     // A request with the session's other key (Place::other_key) is not recorded here as the latest

@@ -5,6 +5,7 @@
 
 #include "conn/rdma/session.h"
 
+#include <malloc.h>
 #include <sys/syscall.h>
 
 #include <cerrno>
@@ -59,6 +60,23 @@ TEST_CASE("rdma session: unsent bytes keep their order", "[rdma][session]") {
   CHECK(unsent.empty());
   unsent.append(bytes_of("i").data(), 1);
   CHECK(text_of(unsent) == "i");
+}
+
+TEST_CASE("rdma session: unsent bytes that were dropped take no memory", "[rdma][session]") {
+  Unsent unsent;
+  const std::vector<std::byte> piece(4096);
+  const auto in_use = [] {
+    const auto info = ::mallinfo2();
+    return info.uordblks + info.hblkhd;
+  };
+  unsent.append(piece.data(), piece.size());
+  const std::size_t before = in_use();
+  for (int i = 0; i < 10'000; ++i) {
+    unsent.append(piece.data(), piece.size());
+    unsent.drop(piece.size());
+  }
+  CHECK(unsent.size() == piece.size());
+  CHECK(in_use() < before + 64 * piece.size());  // 0 with a sanitizer's malloc()
 }
 
 TEST_CASE("rdma session: the peer's count is between what it has confirmed and what was posted",

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/simulation/memory.h"
 #include "tests/simulation/stepped_loops.h"
 #include "tests/simulation/stranger.h"
 
@@ -317,6 +318,19 @@ TEST_CASE("resume: a listener of another loop hands the request on",
         if (world.last_failed() == "rdma_migrate_id") refusal = third->private_data;
       }
       CHECK_THAT(refusal, Contains("try again"));
+      // Without memory for a request, at most that connection ends; its loop goes on.
+      for (std::uint64_t number = 1; number <= 6; ++number) {
+        auto last = net.connect(listeners[1]->endpoints().front(), again);
+        until([&] { return last->requested; });
+        for (int i = 0; i < 200; ++i) {
+          (void)loops.loop(1)->process_events(ae::kAllEvents | ae::kDontWait);
+          fail_allocation(Allocator::kNew, number, 1);
+          REQUIRE_NOTHROW(loops.loop(0)->process_events(ae::kAllEvents | ae::kDontWait));
+          fail_allocation(Allocator::kNew, 0);
+          (void)world.advance(world.now() + 50us);
+        }
+        until([&] { return last->failed || (last->established && !last->offers.empty()); });
+      }
       peer.reset();
       next.reset();
       for (Nanoseconds end = world.now() + 100ms; world.now() < end;) loops.step(end);

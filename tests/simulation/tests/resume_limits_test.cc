@@ -425,6 +425,40 @@ TEST_CASE("resume: an attempt that asks twice is answered", "[simulation][resume
   }
 }
 
+// The server's answer has arrived, so the program may write; what the client sends next is lost.
+TEST_CASE("resume: a path that is lost before the server knows that it is set up is no end",
+          "[simulation][resume]") {
+  for (const Profile* profile : resuming_profiles()) {
+    CAPTURE(profile->name);
+    Room room({}, "?" + kResume, *profile, *profile);
+    conn::ConnectionPtr server;
+    room.listener =
+        room.type.listen(room.loop, conn::Endpoint::parse("rdma://10.77.0.1:0?" + kResume),
+                         [&](conn::ConnectionPtr next) { server = std::move(next); });
+    room.address = room.listener->endpoints().front();
+    room.address.options =
+        room.address.options.merged_with(conn::Options::parse("source=10.77.0.2"));
+    const conn::ConnectionPtr client = room.dial(kResume);
+    RUN_UNTIL(room.loop, client->state() == conn::State::kConnected);
+    REQUIRE(server == nullptr);
+    room.world.set_path(*room.near, *room.far, false);
+    Talker writer(*client, 1, 2, 1000);
+    room.run_for(2s);
+    CHECK(server == nullptr);
+    room.world.set_path(*room.near, *room.far, true);
+    RUN_UNTIL(room.loop, server != nullptr || !writer.ending().empty());
+    REQUIRE(writer.ending() == "");
+    {
+      Talker reader(*server, 2, 1, 500);
+      RUN_UNTIL(room.loop, (reader.received() == 1000 && writer.received() == 500) ||
+                               !(writer.ending() + reader.ending()).empty());
+      CHECK(writer.ending() + reader.ending() == "");
+      server->clear_handlers();
+    }
+    client->clear_handlers();
+  }
+}
+
 TEST_CASE("resume: leaving a path takes no longer than the device's last reports",
           "[simulation][resume]") {
   for (const Profile* profile : resuming_profiles()) {
