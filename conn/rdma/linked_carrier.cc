@@ -238,9 +238,10 @@ void LinkedCarrier::post_due() noexcept {
       std::optional<Posting::Refusal> refusal = posting_.post_due(host());
       if (!refusal) return;
       if (!refusal->stopped) return end_with(std::move(refusal->why));
+      if (link_.path.iwarp()) return wait_for_stream_over();
       // The completion of an earlier request that failed states the reason better than the refusal
-      // of this one. (Not on iWARP, where it only reports that requests were flushed.)
-      if (!link_.path.iwarp()) link_.drain();
+      // of this one.
+      link_.drain();
       end_path(std::move(refusal->why));
     } catch (const std::exception&) {
       end_with(out_of_memory());

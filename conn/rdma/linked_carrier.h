@@ -167,6 +167,7 @@ class LinkedCarrier : public QueuedCarrier,
 
  private:
   void peer_closed();
+  void wait_for_stream_over();
 
   // The listener that owns this connection; null for an outgoing connection, and after the
   // connection was handed over to the user.

@@ -62,13 +62,8 @@ void LinkedCarrier::on_work_failed(ibv_wc_status status, bool was_send, std::uin
   if (was_bind && (unsure ? shows_inability(status) : status == IBV_WC_MW_BIND_ERR))
     device.give_up_binding();
   if (link_.take_proving()) return;
-  // On iWARP the queue pair fails when the peer ends its TCP stream. rdma_cm reports later whether
-  // the peer closed the connection.
-  if (status == IBV_WC_WR_FLUSH_ERR && device.iwarp() && link_.stage.open()) {
-    if (ending_.stream_over() && !deadline_.set(Ending::kFailureTimeout, Deadline::Of::kStreamOver))
-      on_deadline(Deadline::Of::kStreamOver);
-    return;
-  }
+  if (status == IBV_WC_WR_FLUSH_ERR && device.iwarp() && link_.stage.open())
+    return wait_for_stream_over();
   if (status == IBV_WC_RNR_RETRY_EXC_ERR)
     AECONN_PROBE(rnr, host().id(), link_.stream.outbound().proof().unproven(), 1);
   if (status == IBV_WC_RETRY_EXC_ERR) {
@@ -80,6 +75,13 @@ void LinkedCarrier::on_work_failed(ibv_wc_status status, bool was_send, std::uin
   if (status == IBV_WC_LOC_QP_OP_ERR && device.asks_port_first()) link_.on_no_route();
   if (may_be_the_path(status)) return end_path(describe_work_failure(status, was_send));
   end_with(describe_work_failure(status, was_send));
+}
+
+// On iWARP the queue pair fails when the peer ends its TCP stream: requests are flushed, and the
+// driver refuses new ones. rdma_cm reports later whether the peer closed the connection.
+void LinkedCarrier::wait_for_stream_over() {
+  if (ending_.stream_over() && !deadline_.set(Ending::kFailureTimeout, Deadline::Of::kStreamOver))
+    on_deadline(Deadline::Of::kStreamOver);
 }
 
 void LinkedCarrier::on_event(const QueuePairEvent& event) {

@@ -172,6 +172,8 @@ struct QueuePair : ibv_qp {
   /// The next post takes its requests and fails without naming one, as rxe's does if it cannot tell
   /// the kernel.
   bool fails_after_taking = false;
+  // The kernel is closing the stream: requests are refused, and none is flushed yet (cxgb4).
+  bool closing = false;
   std::deque<Request> requests;  // delivered ones first
   std::deque<Receive> receives;
   ibv_qp_cap cap{};

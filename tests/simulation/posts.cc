@@ -135,8 +135,8 @@ int post_recv(ibv_qp* base, ibv_recv_wr* work, ibv_recv_wr** bad) {
   const Profile& profile = device.profile;
   if (world().failing("ibv_post_recv", ENOMEM) != 0) return *bad = work, profile.full_receives;
   const bool broken =
-      (profile.error_by_state ? base->state : qp.actual) == IBV_QPS_ERR && profile.in_error != 0;
-  if (broken) return *bad = work, profile.in_error;
+      qp.closing || (profile.error_by_state ? base->state : qp.actual) == IBV_QPS_ERR;
+  if (broken && profile.in_error != 0) return *bad = work, profile.in_error;
   if (qp.actual == IBV_QPS_RESET && profile.too_early != TooEarly::kTaken)
     return *bad = profile.too_early == TooEarly::kRefused ? work : nullptr, EINVAL;
   const std::size_t room = qp.cap.max_recv_wr - qp.receives.size();
@@ -232,7 +232,7 @@ int post_send(ibv_qp* base, ibv_send_wr* work, ibv_send_wr** bad) {
     return *bad = work, profile.full;
   }
   const bool broken = (profile.error_by_state ? base->state : qp.actual) == IBV_QPS_ERR;
-  if (broken && profile.in_error != 0) return *bad = work, profile.in_error;
+  if ((broken || qp.closing) && profile.in_error != 0) return *bad = work, profile.in_error;
   const bool early = qp.actual != IBV_QPS_RTS && qp.actual != IBV_QPS_ERR;
   if (early && profile.too_early == TooEarly::kRefused) return *bad = work, EINVAL;
   if (profile.looks_at_first_piece && work->opcode == IBV_WR_RDMA_WRITE &&

@@ -218,7 +218,7 @@ int ibv_query_qp(ibv_qp* base, ibv_qp_attr* attributes, int, ibv_qp_init_attr* m
   if (const int err = slow_call(qp.device_of(), "ibv_query_qp", ENOMEM)) return err;
   *attributes = {};
   *made = {};
-  attributes->qp_state = qp.actual;
+  attributes->qp_state = qp.closing && qp.actual == IBV_QPS_RTS ? IBV_QPS_SQD : qp.actual;
   attributes->cap = qp.cap;
   attributes->path_mtu = qp.path_mtu;
   const Profile& profile = qp.device_of().profile;

@@ -130,3 +130,41 @@ TEST_CASE("simulation: a refused post is told with the reason that a completion 
   REQUIRE(stop.happened);
   CHECK_THAT(client.ending(), Contains("the window it offered is not writable"));
 }
+
+// cxgb4 refuses requests from the moment at which the peer closes its TCP stream, before it flushes
+// any, and before rdma_cm reports the close.
+TEST_CASE("simulation: over iWARP a message refused while the peer closes is no error",
+          "[simulation]") {
+  Profile profile = profile_named("iwarp");
+  profile.in_error = EINVAL;
+  Pair pair(profile, {}, "keepalive=40ms", "");
+  constexpr std::size_t kAll = 100'000;
+  std::size_t received = 0;
+  std::string ending;
+  bool refused = false;
+  pair.server->set_read_handler([&](conn::Connection& here) {
+    char bytes[4096];
+    const ssize_t n = here.read(bytes, sizeof bytes);
+    if (n <= 0) {
+      if (n < 0 && errno == EAGAIN) return;
+      ending = n == 0 ? "end of stream" : here.last_error();
+      return here.set_read_handler(nullptr);
+    }
+    received += static_cast<std::size_t>(n);
+    if (received != kAll) return;
+    for (const auto& [number, qp] : pair.room.world.queue_pairs)
+      if (&qp->device_of() == pair.room.near) qp->closing = refused = true;
+  });
+  const std::string bytes(kAll, 'b');
+  std::size_t written = 0;
+  RUN_UNTIL(pair.room.loop, [&] {
+    const ssize_t n = pair.client->write(bytes.data() + written, kAll - written);
+    if (n > 0) written += static_cast<std::size_t>(n);
+    return refused;
+  }());
+  pair.room.run_for(100ms);  // a keepalive is refused
+  CHECK(ending == "");
+  pair.client.reset();
+  RUN_UNTIL(pair.room.loop, !ending.empty());
+  CHECK(ending == "end of stream");
+}
