@@ -74,6 +74,7 @@ Sender::Posted Sender::post(ibv_qp* qp, WindowMemory& windows, bool keys_alone, 
     plan_data(chain, plan);
     plan_probe(chain, plan);
   }
+  post_again_ = false;
   if (chain.size() == 0) return posted;
   const std::uint32_t last_signaled = plan_signals(chain, plan);
   const SendChain::Result result = chain.post(qp);
@@ -105,8 +106,11 @@ Sender::Posted Sender::post(ibv_qp* qp, WindowMemory& windows, bool keys_alone, 
   }
   posted.asks = ask_later(now);
   // A chain contains only one batch of data. If more bytes can be sent, for example because the
-  // peer has offered another receive window, another chain is needed.
-  const bool more = plan.bytes != 0 && stream_.outbound().sendable(queue().staged(), now) != 0;
+  // peer has offered another receive window, or because messages have left no place for any,
+  // another chain is needed.
+  const bool had_no_place = chain.size() + flow::kControlSlots >= SendChain::kLimit;
+  const bool more =
+      (plan.bytes != 0 || had_no_place) && stream_.outbound().sendable(queue().staged(), now) != 0;
   posted.how = result.error == 0 && (more || chain.size() == SendChain::kLimit)
                    ? Posted::How::kMore
                    : Posted::How::kDone;

@@ -159,6 +159,33 @@ TEST_CASE("rdma sender: what a device did not take is posted by the next chain",
   CHECK(bed.sender.queue().in_flight() == 2000);
 }
 
+TEST_CASE("rdma sender: nothing is tried again once nothing is due", "[rdma][sender]") {
+  Bed bed;
+  bed.bench.feature(Opcode::kGetServerFeature, 1);
+  bed.driver.takes = 1;
+  CHECK(bed.post().control == 1);
+  (void)bed.sender.post(&bed.driver, bed.windows, false, true, bed.bench.now);
+  CHECK(bed.sender.was_refused());
+  CHECK(bed.post().how == How::kNothing);
+  CHECK_FALSE(bed.sender.was_refused());
+}
+
+TEST_CASE("rdma sender: bytes for which messages left no place are posted next", "[rdma][sender]") {
+  const int messages = GENERATE(12, 13, 14, 15, 16);
+  CAPTURE(messages);
+  Bed bed({64, 1, 128});
+  bed.bench.settle();
+  (void)bed.post();
+  for (int i = 0; i < messages; ++i)
+    bed.bench.feature(Opcode::kGetServerFeature, static_cast<std::uint16_t>(i + 1));
+  const auto due = static_cast<int>(bed.due().size());
+  bed.stage(100);
+  while (bed.post().how == How::kMore) {
+  }
+  CHECK(bed.sender.queue().staged() == 0);
+  CHECK(due >= messages);
+}
+
 TEST_CASE("rdma sender: a post that fails commits nothing", "[rdma][sender]") {
   Bed bed;
   bed.bench.feature(Opcode::kGetServerFeature, 7);
