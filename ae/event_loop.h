@@ -98,8 +98,8 @@ class AECONN_API Source {
   /// sleeping.
   virtual bool has_pending() const = 0;
   /// Does a part of the work, limited by EventLoop::has_time(). Called in every iteration unless
-  /// the source rests, and again after arm() has vetoed the sleep. Returns the number of handlers
-  /// that ran, which process_events() adds to its result.
+  /// the source rests, and again after arm() has vetoed the sleep or a spin has found work. Returns
+  /// the number of handlers that ran, which process_events() adds to its result.
   virtual std::size_t process_pending() = 0;
   /// Sends the output that the program has written so far. Called after each process_pending(), and
   /// after the before_sleep hooks have run.

@@ -59,9 +59,10 @@ class LoopCore {
   /// Begins one part of an iteration. The clock is read only when the part first needs its start
   /// time.
   void begin_slice() noexcept { time_known_ = false; }
-  /// Begins a part at `now`, the time that the caller has just read.
-  void begin_slice(TimePoint now) noexcept {
-    time_ = now;
+  /// Call with the time when it has been read: a part that has not needed its start time yet uses
+  /// it instead of reading the clock again.
+  void set_time(TimePoint now) noexcept {
+    if (!time_known_) time_ = now;
     time_known_ = true;
   }
   /// Like EventLoop::now(). Inside a handler this is the start time of the current part of the

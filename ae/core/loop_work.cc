@@ -58,6 +58,7 @@ bool LoopWork::serve_sources(bool after_events) {
   SourceList::Visit visit(sources);
   // When the loop has to poll its descriptors, however much work its spins find; set by the first.
   TimePoint look{};
+  bool found = false;  // whether a spin has found work
   for (std::size_t total = 0;;) {
     const std::size_t served = visit.process_pending();
     if (served != 0) idle.work_came();
@@ -69,7 +70,7 @@ bool LoopWork::serve_sources(bool after_events) {
     if (visit.has_pending() || other_work_waiting()) return false;
     // The caller of process_events() may be waiting for the work that a source has just done, so
     // the loop does not sleep.
-    if (single && served != 0) return false;
+    if (single && (served != 0 || found)) return false;
     Then then = Then::kSleep;
     if (own_spin_.mode == Spin::Mode::kNo && !idle.on()) {
       if (sources.idle()) return true;
@@ -79,7 +80,8 @@ bool LoopWork::serve_sources(bool after_events) {
     }
     if (then == Then::kPoll) return false;
     if (then == Then::kServe) {
-      if (total >= kServedPerIteration) return false;
+      found = true;
+      if (total >= kServedPerIteration || !core_.has_time()) return false;
       continue;
     }
     if (visit.arm() && !visit.has_pending() && !other_work_waiting()) return true;
@@ -150,9 +152,8 @@ LoopWork::Then LoopWork::spin(TimePoint moment, TimePoint until, SourceList::Vis
       // current time is used.
       const TimePoint found = std::chrono::steady_clock::now();
       idle.work_came(idle.looks(found, SpinRoom::kTakenForSure) ? found : moment);
-      if (!has_pending) return Then::kPoll;
-      core_.begin_slice(found);
-      return Then::kServe;
+      core_.set_time(found);
+      return has_pending ? Then::kServe : Then::kPoll;
     }
     moment = std::chrono::steady_clock::now();
     idle.looks(moment);

@@ -7,29 +7,21 @@ namespace conn { inline namespace AECONN_ABI {
 
 namespace {
 
-/// Calls `rest` and then applies `changes`, the last one first. Returns false, and has changed
-/// nothing, if one of them must be prepared again.
-bool apply(std::span<const std::unique_ptr<OptionsChange>> changes,
-           const std::function<void()>& rest) {
-  if (changes.empty()) {
-    rest();
-    return true;
-  }
-  return changes.front()->apply([&] { return apply(changes.subspan(1), rest); });
+/// Applies `changes`, the last one first. Returns false, and has changed nothing, if one of them
+/// must be prepared again.
+bool apply(std::span<const std::unique_ptr<OptionsChange>> changes) {
+  return changes.empty() || changes.front()->apply([&] { return apply(changes.subspan(1)); });
 }
 
 }  // namespace
 
-void make_changes(std::span<const std::unique_ptr<OptionsChange>> changes,
-                  const std::function<void()>& rest) {
+void make_changes(std::span<const std::unique_ptr<OptionsChange>> changes) {
   do
     for (const auto& change : changes) change->prepare();
-  while (!apply(changes, rest));
+  while (!apply(changes));
 }
 
-void make_change(std::unique_ptr<OptionsChange> change) {
-  make_changes({&change, 1}, [] {});
-}
+void make_change(std::unique_ptr<OptionsChange> change) { make_changes({&change, 1}); }
 
 // --- functions of ConnectionType, which programs call --------------------------------------------
 

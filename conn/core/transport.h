@@ -27,10 +27,8 @@ class AECONN_API OptionsChange {
   /// prepare() must be called again first, for what listeners have begun to use since then.
   virtual bool apply(const std::function<bool()>& others) = 0;
 };
-/// Makes all `changes`. Calls `rest` when everything is prepared, before the first of them takes
-/// effect. If `rest` or a preparation throws, none does.
-AECONN_API void make_changes(std::span<const std::unique_ptr<OptionsChange>> changes,
-                             const std::function<void()>& rest);
+/// Makes all `changes`. If a preparation throws, none takes effect.
+AECONN_API void make_changes(std::span<const std::unique_ptr<OptionsChange>> changes);
 /// Makes one change alone.
 AECONN_API void make_change(std::unique_ptr<OptionsChange> change);
 

@@ -210,24 +210,27 @@ void FallbackType::configure(const Options& options) {
   }
   (void)times_of(own);
   // Options that passed the check above may still be refused by types that read files. No other
-  // type must change then. Each change locks its type, hence only one list at a time makes changes:
-  // another list may have the same types in another order.
-  const std::lock_guard one_list(changing());
-  std::vector<std::unique_ptr<OptionsChange>> changes;
+  // type must change then.
   std::vector<std::size_t> simple;
-  for (std::size_t i = 0; i < candidates_.size(); ++i) {
-    if (candidates_[i].type == nullptr) continue;
-    if (auto change = static_cast<Transport&>(*candidates_[i].type).change(others[i])) {
-      changes.push_back(std::move(change));
-    } else {
-      simple.push_back(i);
+  {
+    // Each change locks its type, hence only one list at a time makes changes: another list may
+    // have the same types in another order.
+    const std::lock_guard one_list(changing());
+    std::vector<std::unique_ptr<OptionsChange>> changes;
+    for (std::size_t i = 0; i < candidates_.size(); ++i) {
+      if (candidates_[i].type == nullptr) continue;
+      if (auto change = static_cast<Transport&>(*candidates_[i].type).change(others[i])) {
+        changes.push_back(std::move(change));
+      } else {
+        simple.push_back(i);
+      }
     }
+    make_changes(changes);
   }
-  make_changes(changes, [&] {
-    for (const std::size_t i : simple) candidates_[i].type->configure(others[i]);
-    const std::lock_guard lock(mutex_);
-    options_ = std::move(own);
-  });
+  // Without these locks: a program's own transport may use a type that has changed.
+  for (const std::size_t i : simple) candidates_[i].type->configure(others[i]);
+  const std::lock_guard lock(mutex_);
+  options_ = std::move(own);
 }
 
 void FallbackType::check(const Endpoint& endpoint) const {

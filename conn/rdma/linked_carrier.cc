@@ -159,8 +159,10 @@ void LinkedCarrier::on_message(std::span<const std::byte> bytes) {
   ++link_.state().statistics().control_received;
   link_.stream.on_control(bytes, link_.state().now());
   // Cancels the deadline for the peer's first receive window. In phase kResending (a new network
-  // path after a loss), a deadline that is set limits a close() and must stay.
-  if (link_.stage.in_use() && link_.stage.phase() != Phase::kResending && !awaits_first_window())
+  // path after a loss), a deadline that is set limits a close() and must stay; in kStreamOver, it
+  // limits the wait for rdma_cm.
+  if (link_.stage.in_use() && link_.stage.phase() != Phase::kResending &&
+      ending_.at() != EndStep::kStreamOver && !awaits_first_window())
     deadline_.clear(loop());
   after_input();
 }

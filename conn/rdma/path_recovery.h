@@ -10,7 +10,8 @@
 //                                   memory of the path, and destroys its objects
 //   dial_again()                    connecting side: requests a new path, until a request succeeds
 //   on_resume_request() -> accept_again()
-//                                   accepting side: answers the peer's request
+//                                   accepting side: answers the peer's request. (A request that
+//                                   comes before ESTABLISHED shows that the path was set up.)
 //   on_new_path() -> resend()       both sides: sends the bytes that the peer has not received,
 //                                   before all others
 //

@@ -343,6 +343,15 @@ TEST_CASE("event loop: it spins for the budget before it arms, and work ends the
     CHECK(source.polls == 1000);
     CHECK(journal.find("sa") == std::string::npos);
   }
+  SECTION("work comes that runs no handler, for which the caller may be waiting") {
+    source.budget = 1h;
+    source.on_poll = [&] {
+      if (source.polls == 1000) source.pending = 1;
+    };
+    source.on_process = [&] { source.pending = 0; };
+    CHECK(loop.process_events(kFullIteration) == 0);
+    CHECK(source.polls == 1000);
+  }
   SECTION("a post comes") {
     source.budget = 1h;
     int posted = 0;

@@ -176,7 +176,7 @@ TEST_CASE("tls configure: several tables change together or not at all", "[tls][
     std::vector<std::unique_ptr<conn::OptionsChange>> changes;
     changes.push_back(other_first ? other.change(of_other) : site.table.change(options));
     changes.push_back(other_first ? site.table.change(options) : other.change(of_other));
-    conn::make_changes(changes, [] {});
+    conn::make_changes(changes);
   };
   const Source source = site.table.source({{"alpn", "mine"}}, false);
   auto done = std::async(std::launch::async, [&] { both({}, site.key_from_pipe()); });

@@ -242,6 +242,37 @@ TEST_CASE("tls: a list configures all of its types of tls or none", "[tls][optio
   CHECK(has_certificate(*does_not));
 }
 
+// A program's own transport, which uses a type of tls while it is configured.
+class Consulting final : public conn::Transport {
+ public:
+  explicit Consulting(const conn::ConnectionType& its_tls) : tls(its_tls) {}
+  std::string_view name() const noexcept override { return "consulting"; }
+  conn::Capabilities capabilities() const noexcept override { return {}; }
+  void configure(const Options&) override {
+    tls.check(conn::Endpoint::parse("tls://127.0.0.1:1"));
+    ++configured;
+  }
+  void check(const conn::Endpoint&) const override {}
+  ConnectionPtr create(ae::EventLoop& loop) const override { return tls.create(loop); }
+  conn::ListenerPtr listen(ae::EventLoop& loop, const conn::Endpoint& at,
+                           conn::AcceptHandler handler) const override {
+    return tls.listen(loop, at, std::move(handler));
+  }
+  const conn::ConnectionType& tls;
+  int configured = 0;
+};
+
+TEST_CASE("tls: a list configures a transport that uses its type of tls", "[tls][options][lists]") {
+  conn::Registry registry;
+  auto& tcp = registry.add(std::make_unique<conn::tcp::TcpType>());
+  const auto& tls = registry.add(std::make_unique<conn::tls::TlsType>(tcp));
+  auto consulting = std::make_unique<Consulting>(tls);
+  const Consulting& its = *consulting;
+  registry.add(std::move(consulting));
+  registry.require("tls|consulting").configure({{"verify", "no"}});
+  CHECK(its.configured == 1);
+}
+
 TEST_CASE("tls: an option that neither layer has is refused", "[tls][options]") {
   TlsSite site;
   REQUIRE_THAT(complaint(site, with(site, "colour", "blue")), Contains("colour"));

@@ -8,7 +8,7 @@
 //   kResolving       kConnecting       address and route resolved, queue pair created, rdma_connect
 //   kConnecting      kResolving        this address failed, and another one may be tried
 //   kConnecting      kOpen             the peer's answer, queue pair ready, rdma_establish
-//   kAccepting       kOpen             ESTABLISHED, or the peer's first message before it
+//   kAccepting       kOpen             ESTABLISHED, or a message or resume request before it
 //   kOpen            kHalfClosed       shutdown() by the user: written bytes are delivered, then
 //                                      the end of the stream; the peer's bytes still arrive
 //   kOpen, kHalfClosed

@@ -168,3 +168,17 @@ TEST_CASE("simulation: over iWARP a message refused while the peer closes is no 
   RUN_UNTIL(pair.room.loop, !ending.empty());
   CHECK(ending == "end of stream");
 }
+
+TEST_CASE("simulation: over iWARP a refused message ends the connection though the peer goes on",
+          "[simulation]") {
+  Profile profile = profile_named("iwarp");
+  profile.in_error = EINVAL;
+  Pair pair(profile, {}, "keepalive=40ms", "keepalive=40ms");
+  pair.room.run_for(50ms);
+  for (const auto& [number, qp] : pair.room.world.queue_pairs)
+    if (&qp->device_of() == pair.room.near) qp->closing = true;
+  // The peer's keepalives arrive, and rdma_cm reports nothing.
+  const Nanoseconds begin = pair.room.world.now();
+  RUN_UNTIL(pair.room.loop, pair.server->state() == conn::State::kError);
+  CHECK(pair.room.world.now() - begin < 700ms);
+}
