@@ -148,6 +148,7 @@ while IFS=$'\037' read -r section name side _ _ _ _ value; do
   more='' at=127.0.0.1:0
   [[ $scheme != @(shm|unix) ]] || at=$work/socket
   [ "$name" != auth-clients ] || more='&ca-dir=/'
+  [ "$name" != crl-check ] || more='&crl=/'
   for word in "${all[@]}"; do urls+=(--serve "$scheme://$at?$name=$word$more"); done
 done < <(tr "$tab" "\037" <"$work/options")
 has 'the doctor takes each word in a URL' nowhere "$(says "$build/aeconn-doctor" "${urls[@]}" --serve nowhere://x)"
