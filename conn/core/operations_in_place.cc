@@ -64,7 +64,7 @@ void Connection::consume(std::size_t size) noexcept {
   if (size == 0) return;
   if (c.in_place_ != nullptr && c.in_place_->read_ahead.unread() != 0)
     size = c.in_place_->read_ahead.consume(size);
-  else if (c.state_ == State::kConnected && c.carrier_->peeks_in_place())
+  else if ((c.state_ == State::kConnected || c.keeps_unread()) && c.carrier_->peeks_in_place())
     size = c.carrier_->consume(size);
   else
     size = 0;

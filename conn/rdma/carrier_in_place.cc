@@ -23,7 +23,9 @@ constexpr std::size_t kMostReferred = std::size_t{1} << 30;
 ssize_t RdmaCarrier::peek(std::size_t together, View& view) {
   reader_.show_nothing();
   if (const ssize_t n = look_for_bytes(); n <= 0) return n;
-  const bool ended = link_.stream.peer_end().input_over() || pending_failure_;
+  // After an idle time-out (state kError), what has arrived can be read, and nothing follows it.
+  const bool ended =
+      link_.stream.peer_end().input_over() || pending_failure_ || state() == State::kError;
   return reader_.show(link_.stream, ended, together, view);
 }
 
