@@ -54,6 +54,25 @@ bool is_zero(const Block& block) {
 }
 ae::TimePoint at(ae::Duration time) { return ae::TimePoint(1h) + time; }
 
+// A slab is a memory region: where a key reaches all of its region, no two windows may share one.
+TEST_CASE("rdma blocks: a pool of one block for each slab shares none between two blocks",
+          "[rdma][blocks]") {
+  TestPool pool({.first = 0, .largest = 0});
+  for (const std::size_t first : {8192u, 65536u, 262144u, 1u << 20, 3u << 20}) {
+    pool.release(pool.acquire(first, {}));
+    std::vector<Block*> taken;
+    for (std::size_t size = 4096; size <= 2 * first; size *= 2) {
+      taken.push_back(pool.acquire(size, {}));
+      taken.push_back(pool.acquire(size, {}));
+    }
+    for (std::size_t i = 0; i < taken.size(); ++i) {
+      REQUIRE(taken[i] != nullptr);
+      for (std::size_t k = 0; k < i; ++k) CHECK(taken[i]->slab != taken[k]->slab);
+    }
+    for (Block* each : taken) pool.release(each);
+  }
+}
+
 TEST_CASE("rdma blocks: a block is a power of two of 4 KiB that holds what was asked for",
           "[rdma][blocks]") {
   TestPool pool({});

@@ -93,10 +93,12 @@ Block* BlockPool::acquire_zeros(std::size_t size, const MemoryLimit& limit, Fail
 
 // Takes the smallest free block that is large enough, and splits it in halves until its size is 4
 // KiB << order; the other halves become free blocks. Returns null if no free block is large enough.
+// If each slab is to be one block, a larger one is not split.
 Block* BlockPool::take(unsigned order) noexcept {
+  const unsigned end = config_.largest != 0 ? kOrders : order + 1;
   unsigned found = order;
-  while (found < kOrders && free_[found] == nullptr) ++found;
-  if (found == kOrders) return nullptr;
+  while (found < end && free_[found] == nullptr) ++found;
+  if (found == end) return nullptr;
   Block& block = *free_[found];
   unlink(block);
   while (found > order) {
