@@ -128,6 +128,8 @@ void LinkedCarrier::on_event(const QueuePairEvent& event) {
         failure.text = *event.what;
       } catch (const std::bad_alloc&) {  // no memory for the text: the failure has none
       }
+      // Other addresses may be reached through another port or device.
+      if (setup_ && link_.stage.connecting() && !lost() && setup_->give_up_address(failure)) return;
       end_path(std::move(failure));
       if (link_.stage.ended() && link_.context() != nullptr && link_.context()->lost()) finish();
       return;
@@ -249,11 +251,12 @@ void LinkedCarrier::on_deadline(Deadline::Of what) {
 void LinkedCarrier::begin_close() noexcept {
   ae::Duration linger = link_.settings().linger;
   // With linger=0 no bytes are delivered. But if the connection can continue over another network
-  // path (there is a session), the peer would after shutdown() mistake a disconnect for the loss of
-  // the path, so the message kFinished must be sent first.
-  if (linger == ae::Duration::zero() && session() != nullptr &&
-      link_.stream.outbound().end().finished(false))
+  // path (there is a session), the peer would mistake a disconnect for the loss of the path. So it
+  // is told that the stream is aborted or, after shutdown(), that it is finished.
+  if (linger == ae::Duration::zero() && session() != nullptr) {
+    if (!link_.stream.outbound().end().finished(false)) return begin_abort();
     linger = Ending::kFailureTimeout;
+  }
   deadline_.clear(loop());
   if (linger == ae::Duration::zero()) return begin_disconnect(Ending::kFailureTimeout);
   link_.stage.move(Phase::kClosing);

@@ -185,6 +185,7 @@ void Setup::record(Failure why) {
 // protocol state of the byte stream.
 void Setup::drop_link() {
   link_.tear_down();
+  given_up_ = {};
   if (link_.stage.phase() == Phase::kConnecting) link_.stage.move(Phase::kResolving);
   if (hellos_ != nullptr)
     hellos_->renew_stream();
@@ -192,8 +193,16 @@ void Setup::drop_link() {
     link_.renew_stream(host_.id());
 }
 
+bool Setup::give_up_address(Failure& why) noexcept {
+  if (!deadline_.set(ae::Duration::zero(), Deadline::Of::kAddress)) return false;
+  address_deadline_ = std::chrono::steady_clock::now();
+  given_up_ = std::move(why);
+  return true;
+}
+
 void Setup::on_deadline() {
   if (!link_.stage.connecting()) return;
+  if (given_up_) return on_address_failed(std::exchange(given_up_, {}));
   Failure failure{std::make_error_code(std::errc::timed_out), ""};
   const SocketAddress peer = link_.path.peer();
   failure.text = fmt::format("{} did not answer in time",

@@ -118,6 +118,10 @@ class Setup {
   /// Call when the deadline Deadline::Of::kAddress has passed, because an address or the name
   /// service has not answered in time: tries the next address.
   void on_deadline();
+  /// Call when the device or port of the current address has failed. The next address is tried in
+  /// the loop's next iteration, because the caller still uses the objects of the current one.
+  /// Moves from `why`. Returns false, and leaves `why`, if there is no memory for the timer.
+  [[nodiscard]] bool give_up_address(Failure& why) noexcept;
   /// Call when the user ends the attempt to connect before its deadline. If the current address has
   /// not answered for AddressBook::kSilence, records in the AddressBook that it is silent.
   void report_silence() const noexcept;
@@ -160,6 +164,7 @@ class Setup {
   std::size_t next_address_ = 0;
   // Time at which the attempt with the current address began, and time at which it is given up.
   ae::TimePoint address_began_{}, address_deadline_{};
+  Failure given_up_;  // the argument of give_up_address() for the current address; empty: none
   // Failure of the name or address that was tried last; empty if none has failed.
   Failure last_failure_;
   Mtu mtu_;

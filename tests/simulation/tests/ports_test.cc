@@ -160,6 +160,34 @@ TEST_CASE("simulation: an address that moves to another device costs a connect o
   CHECK_THAT(unlucky->last_error(), Contains("address of the RDMA device changed"));
 }
 
+// Without `source`, the kernel reaches each address through a device of its own.
+TEST_CASE("simulation: a device that fails during connect() leaves the other addresses",
+          "[simulation][ports]") {
+  const bool removed = GENERATE(false, true);
+  for (const Profile* profile : serving_profiles()) {
+    CAPTURE(profile->name, removed);
+    Room room({}, {}, *profile, *profile);
+    Device& first = room.world.add_device("sim2", "10.77.0.5", *profile);
+    conn::Endpoint to = room.address;
+    to.options = conn::Options::parse("connect-timeout=60s");
+    to.hosts = {{"10.77.0.5"}, {"10.77.0.1"}};
+    const auto client = room.type.create(room.loop);
+    client->connect(to, [](conn::Connection&) {});
+    RUN_UNTIL(room.loop, first.costs.slow["rdma_connect"] == 1);
+    if (removed)
+      room.world.remove_device(first);
+    else
+      room.world.set_link(first, false);
+    const Nanoseconds begin = room.world.now();
+    testing::run_until(
+        room.loop, [&] { return client->state() != conn::State::kConnecting; }, "an end", 50s);
+    INFO(client->last_error());
+    CHECK(client->state() == conn::State::kConnected);
+    // Where the driver does not report that a link is down, the address has half of the time.
+    CHECK(room.world.now() - begin < (removed || profile->port_events ? 12s : 31s));
+  }
+}
+
 TEST_CASE("simulation: a listener whose address moves listens again at once",
           "[simulation][ports]") {
   Room room;

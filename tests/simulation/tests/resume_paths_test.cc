@@ -130,26 +130,6 @@ TEST_CASE("resume: an end that has shut down gets the rest over another path",
   }
 }
 
-TEST_CASE("resume: who has shut down and closes without linger has closed",
-          "[simulation][resume]") {
-  const bool server_shuts = GENERATE(false, true);
-  for (const Profile* profile : serving_profiles()) {
-    if (profile->iwarp) continue;
-    CAPTURE(profile->name, server_shuts);
-    Pair pair(*profile, {}, kResume + "&linger=0", kResume + "&linger=0");
-    conn::Connection& stays = server_shuts ? *pair.client : *pair.server;
-    Talker staying(stays, 2, 1, 100);
-    (server_shuts ? pair.server : pair.client)->shutdown();
-    RUN_UNTIL(pair.room.loop, !staying.ending().empty());
-    (server_shuts ? pair.server : pair.client).reset();
-    pair.room.run_for(1s);
-    CHECK(pair.counted("paths_lost") == 0);
-    staying.more(100'000'000);
-    RUN_UNTIL(pair.room.loop, stays.state() != conn::State::kConnected);
-    CHECK_THAT(stays.last_error(), Contains("closed"));
-  }
-}
-
 namespace {
 /// A connection to the first of two addresses of the server.
 struct TwoRails : Pair {
