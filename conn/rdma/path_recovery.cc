@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <functional>
 #include <new>
 #include <string>
 #include <string_view>
@@ -223,7 +224,8 @@ void PathRecovery::go_on() {
     // Timers do not run in blocking operations, so the deadline of the attempt is also checked
     // here.
     if (setup_ && now >= setup_->address_deadline()) setup_->on_deadline();
-    if (link_.stage.connecting() && host().closing() && now >= session_->until())
+    const bool attempts = link_.stage.connecting() || link_.stage.phase() == Phase::kAccepting;
+    if (attempts && host().closing() && now >= session_->until())
       return on_attempt_failed(session_->why());
     if (session_->lost() && !link_.stage.ended()) look_at(now + kAttemptTick);
     return;
@@ -239,7 +241,9 @@ void PathRecovery::go_on() {
         return look_at(now + TickWheel::kWidth);
       }
       leave_path();
-      if (link_.stage.ended()) return;
+      // The last completions of the path may have ended the connection, and leave_path() has
+      // dropped the request to tear it down.
+      if (link_.stage.ended()) return state().want_reap(link_.user());
     }
     if (now >= session_->until()) return user_.end_with(given_up(*session_, now));
     if (link_.role() == Role::kServer) {
@@ -373,7 +377,9 @@ void PathRecovery::accept_again(std::unique_ptr<RdmaPending> request) {
                                             session_->request_key(), mac);
       return PrivateData(bytes);
     };
-    accept_request(link_, {asked.hello, begin, answer});
+    // By reference, so that nothing is allocated before begin() makes the stream fit the count that
+    // the peer has told: a failure in between would make the next request look like a gap.
+    accept_request(link_, {asked.hello, std::ref(begin), std::ref(answer)});
     if (!deadline_.set(link_.settings().accept_timeout, Deadline::Of::kAccept))
       throw std::bad_alloc();
     state().look_at(link_.user(), clock_now() + kAttemptTick);
@@ -477,6 +483,14 @@ bool PathRecovery::leave_loop() {
     }
     leave_path();
   }
+  // The last completions of the path may have ended the connection: it stays on its loop, which
+  // tears it down.
+  if (link_.stage.ended()) {
+    state().want_reap(link_.user());
+    return false;
+  }
+  // The rdma_cm id of a request for a new path belongs to the old loop, too. The peer asks again.
+  session_->request.reset();
   state().forget(link_.user());
   --state().statistics().lost;
   session_->entry.move_to({});

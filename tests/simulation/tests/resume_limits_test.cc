@@ -79,8 +79,10 @@ struct Hopper {
       room.run_for(1ms);
     }
   }
-  void hop() {
+  /// Asks for a new path. `completes`: completes the handshake, too.
+  void ask(bool completes = true) {
     testing::RawOptions options;
+    options.completes = completes;
     options.source = "10.77.0.2";
     options.at_request = [this](testing::RawPeer& here) {
       conn::SocketAddress from;
@@ -90,6 +92,9 @@ struct Hopper {
           grant.key, conn::rdma::bound_address(from)));
     };
     peers.push_back(net.connect(room.address, options));
+  }
+  void hop() {
+    ask();
     RUN_UNTIL(room.loop, peer().over() || peer().established);
     REQUIRE(peer().established);
     room.run_for(1ms);
@@ -482,5 +487,21 @@ TEST_CASE("resume: leaving a path takes no longer than the device's last reports
         RUN_UNTIL(pair.room.loop, server.received() == 400);
       }
     }
+  }
+}
+
+// A client that does not finish what it has asked for keeps no closed connection.
+TEST_CASE("resume: close() while a new path is granted waits no longer than linger",
+          "[simulation][resume][hostile]") {
+  for (const Profile* profile : resuming_profiles()) {
+    CAPTURE(profile->name);
+    Hopper client(*profile, kSmall + "&linger=1s&accept-timeout=60s");
+    client.ask(false);
+    RUN_UNTIL(client.room.loop, fact(client.server(), "phase") == "accepting");
+    client.server().set_read_handler(nullptr);
+    client.server().write("not delivered", 13);
+    client.room.log.clients.clear();
+    client.room.run_for(2500ms);
+    CHECK(client.room.type.counters(client.room.loop).open == 0);
   }
 }
