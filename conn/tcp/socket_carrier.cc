@@ -65,7 +65,13 @@ void SocketCarrier::connect(const Endpoint& to) {
   SetupTrace::begin("connect");
   dial_ = std::make_unique<Dial>(*loop(), socket_.settings, type.addresses(), to,
                                  [this](Dialed result) { dialed(std::move(result)); });
-  dial_->start();
+  try {
+    dial_->start();
+  } catch (const std::bad_alloc&) {
+    // start() may have set its timer already, which would run without an address or a lookup
+    dial_.reset();
+    throw;
+  }
 }
 
 void SocketCarrier::dialed(Dialed result) {

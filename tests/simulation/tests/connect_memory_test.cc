@@ -129,6 +129,36 @@ TEST_CASE("connect: a blocking one without memory has failed when it returns or 
   });
 }
 
+TEST_CASE("connect: one that has thrown for lack of memory has failed, and nothing follows",
+          "[torture]") {
+  testing::test_identity();
+  const std::string scheme =
+      GENERATE("tcp", "unix", "shm", "tls", "tls+unix", "tls+shm", "rdma|tcp");
+  const std::string host = GENERATE("", "localhost");  // "": the address, which needs no lookup
+  CAPTURE(scheme, host);
+  each_allocation(1, [&](auto begin, auto end) -> std::string {
+    Bed bed(scheme);
+    conn::Endpoint to = bed.to;
+    if (!host.empty())
+      for (conn::Endpoint::Host& each : to.hosts) each.name = host;
+    ConnectionPtr client = bed.registry.create(bed.loop, to);
+    int done = 0;
+    bool threw = false;
+    begin();
+    try {
+      client->connect(to, [&](Connection&) { ++done; });
+    } catch (const std::bad_alloc&) {
+      threw = true;
+    }
+    end();
+    if (threw && client->state() != State::kError) return "it is under way for ever";
+    const std::string complaint = bed.run_for(6s);  // past option connect-timeout
+    if (!complaint.empty()) return complaint;
+    if (done != (threw ? 0 : 1)) return fmt::format("the connect handler ran {} times", done);
+    return bed.serves();
+  });
+}
+
 TEST_CASE("connect: without memory the connect handler tells what became of it", "[torture]") {
   testing::test_identity();
   const std::string scheme =
