@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "ae/core/poster.h"
 
+#include <iterator>
+#include <memory>
+#include <new>
 #include <utility>
 
 namespace ae { inline namespace AECONN_ABI {
@@ -25,8 +28,15 @@ void Poster::Queue::leave_to_parent() noexcept {
   if (!made_here_.inherited()) return;
   made_here_.renew();
   // Destroying the parent's functions may run any destructor of the program. They are therefore
-  // kept until the queue itself is destroyed.
-  of_parent_.swap(functions_);
+  // kept until the queue itself is destroyed, behind those that the parent has left to its own
+  // parent.
+  try {
+    of_parent_.insert(of_parent_.end(), std::move_iterator(functions_.begin()),
+                      std::move_iterator(functions_.end()));
+    functions_.clear();
+  } catch (const std::bad_alloc&) {
+    std::construct_at(&functions_);  // without memory to keep them they are never destroyed
+  }
   pending_.store(false, std::memory_order_relaxed);
 }
 

@@ -188,6 +188,32 @@ TEST_CASE("fork: what was posted to a loop before is for the parent to run, once
   CHECK(ran == 1);
 }
 
+TEST_CASE("fork: what was posted before it runs in no grandchild either", "[ae][fork]") {
+  const std::string grandchild_does = GENERATE("drops it", "posts first");
+  CAPTURE(grandchild_does);
+  AnyLoop loop;
+  int ran = 0, of_child = 0, own = 0;
+  loop.post([&] { ++ran; });
+  REQUIRE(in_child([&] {
+            loop.post([&] { ++of_child; });
+            while (of_child == 0) loop.process_events(ae::kFullIteration);
+            loop.post([&] { ++of_child; });  // waits at the second fork()
+            const int status = in_child([&] {
+              if (grandchild_does == "posts first") {
+                loop.post([&] { ++own; });
+                while (own == 0) loop.process_events(ae::kFullIteration);
+              }
+              std::destroy_at(&loop);
+              return ran + of_child - 1;
+            });
+            if (status != 0) return status;
+            while (of_child == 1) loop.process_events(ae::kFullIteration);
+            return ran;
+          }) == 0);
+  loop.process_events(ae::kFullIteration | ae::kDontWait);
+  CHECK(ran == 1);
+}
+
 TEST_CASE("fork: a loop that a child runs without a word is its own", "[ae][fork]") {
   AnyLoop loop;
   Sockets sockets;
