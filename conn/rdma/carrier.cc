@@ -163,7 +163,7 @@ ssize_t RdmaCarrier::look_for_bytes() {
   // A child of fork() must not read: the memory of the receive windows may not even be mapped
   // there.
   if (inherited()) {
-    errno = EAGAIN;
+    errno = ECANCELED;
     return -1;
   }
   if (link_.stream.inbound().has_unread()) {
@@ -235,7 +235,7 @@ ssize_t RdmaCarrier::writev(const iovec* vectors, int count) {
   if (link_.stage.phase() != Phase::kOpen || pending_failure_) [[unlikely]]
     return keeps_unsent() ? recovery_->write(vectors, count) : refuse_write();
   if (inherited()) {
-    errno = EAGAIN;
+    errno = ECANCELED;
     return -1;
   }
   const std::size_t done = link_.sender.buffer().append(vectors, count, link_.settings().limit(),
@@ -266,6 +266,7 @@ ssize_t RdmaCarrier::refuse_write() {
 }
 
 bool RdmaCarrier::wait_for(ae::Mask direction, ae::TimePoint deadline) {
+  if (inherited()) return true;  // the next call says ECANCELED
   reader_.refill(link_.state().iteration_number(), link_.settings().read_budget);
   const auto ready = [&] {
     if (state() != State::kConnected) return true;

@@ -73,9 +73,9 @@ void ShmCarrier::adopt(Made made) {
 // --- reading and writing -------------------------------------------------------------------------
 
 ssize_t ShmCarrier::read(void* buffer, std::size_t size) {
-  // A child of fork() does not have the shared memory.
-  if (inherited()) return refuse(EAGAIN);
   const bool failed = state() == State::kError;
+  // A child of fork() does not have the shared memory.
+  if (inherited()) return failed ? host().no_more_unread() : refuse(ECANCELED);
   if (shared_ == nullptr || iteration_ != shared_->iteration_number()) {
     iteration_ = shared_ == nullptr ? 0 : shared_->iteration_number();
     budget_ = settings_->read_budget;
@@ -101,7 +101,7 @@ ssize_t ShmCarrier::read(void* buffer, std::size_t size) {
 
 ssize_t ShmCarrier::writev(const iovec* vectors, int count) {
   if (write_ended_) return refuse(EPIPE);
-  if (inherited()) return refuse(EAGAIN);
+  if (inherited()) return refuse(ECANCELED);
   if (link_.refuses()) return refuse_write();
   Writer& writer = link_.writer();
   const auto bell = [this] { ring(); };
@@ -267,7 +267,8 @@ bool ShmCarrier::wait_for(ae::Mask direction, ae::TimePoint deadline) {
   const bool reading = direction == ae::kReadable;
   iteration_ = 0;  // the next read() then has the full budget of a new loop iteration
   for (;;) {
-    if (inherited() || shared_ == nullptr) return false;
+    if (inherited()) return true;  // the next call says ECANCELED
+    if (shared_ == nullptr) return false;
     (void)look();
     if (!is_open() || (reading ? readable() : writable())) return true;
     // If the loop does not look at the connection's memory, it relies on a request to the peer to

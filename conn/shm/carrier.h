@@ -50,8 +50,8 @@ class ShmCarrier final : public QueuedCarrier, private HotItem {
   bool is_open() const noexcept {
     return state() == State::kConnected || state() == State::kClosed;
   }
-  bool readable() const override { return link_.readable(); }
-  bool writable() const override { return write_ended_ || link_.writable(); }
+  bool readable() const override { return !inherited() && link_.readable(); }
+  bool writable() const override { return write_ended_ || (!inherited() && link_.writable()); }
   std::size_t run_ready() override;
   void watch();
   void stop_watching() noexcept;

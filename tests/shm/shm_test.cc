@@ -12,6 +12,7 @@
 #include "conn/listener_group.h"
 #include "conn/transports/transports.h"
 #include "tests/shm/shm_kit.h"
+#include "tests/support/forked.h"
 #include "tests/support/no_descriptors.h"
 #include "tests/support/testing.h"
 
@@ -303,4 +304,36 @@ TEST_CASE("shm: a child of fork() cannot use its parent's connection, and does i
   CHECK(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 0);
   CHECK(testing::receive(pair.loop, *pair.server, 6) == "unread");
+}
+
+TEST_CASE("shm: in a child of fork() handlers of its parent's connections do not run without end",
+          "[shm]") {
+  Pair pair(kShm);
+  std::size_t read = 0, written = 0;
+  pair.server->set_read_handler([&](Connection& c) {
+    ++read;
+    char byte;
+    (void)c.read(&byte, 1);
+  });
+  testing::send(pair.loop, *pair.client, "unread bytes");
+  RUN_UNTIL(pair.loop, read == 1);  // the others are known, and wait
+  pair.client->set_write_handler([&](Connection& c) {
+    ++written;
+    (void)c.write("", 0);
+  });
+  const int status = testing::forked([&] {
+    read = written = 0;
+    pair.loop.after_fork();
+    testing::turns(pair.loop, 20);
+    if (read > 2 || written > 2) return 1;
+    // A call that blocks says so at once, instead of trying again until its time is over.
+    char bytes[10];
+    errno = 0;
+    if (pair.server->sync_read(bytes, 10, 1h) != -1 || errno != ECANCELED) return 2;
+    errno = 0;
+    if (pair.client->sync_write("x", 1, 1h) != -1 || errno != ECANCELED) return 3;
+    return 0;
+  });
+  CHECK(status == 0);
+  RUN_UNTIL(pair.loop, read == 12);
 }
