@@ -34,7 +34,7 @@ Setup::~Setup() {
 void Setup::start(ae::EventLoop& loop, Done done) {
   loop_ = &loop;
   done_ = std::move(done);
-  timer_ = loop.add_time_event(loop.now() + settings_->socket->connect_timeout, [this] {
+  timer_ = loop.add_time_event(settings_->socket->connect_timeout, [this] {
     timer_ = 0;
     take([this] { return out_of_time(); });
     return ae::kNoMore;

@@ -87,6 +87,20 @@ TEST_CASE("shm setup: its result is a socket and a memory, and later bytes stay 
   CHECK(channel->reader.look());
 }
 
+TEST_CASE("shm setup: connect-timeout begins with it, however long a handler has run before",
+          "[shm][shm-setup]") {
+  Place place;
+  std::unique_ptr<Setup> setup;
+  place.loop.post([&] {
+    (void)place.loop.now();  // the loop takes this for the present time until the handlers are over
+    std::this_thread::sleep_for(1100ms);
+    setup = place.start(Endpoint::parse("shm://" + place.path + "?connect-timeout=1s"));
+  });
+  RUN_UNTIL(place.loop, setup != nullptr);
+  testing::turns(place.loop, 3);
+  CHECK_FALSE(place.made.has_value());
+}
+
 TEST_CASE("shm setup: an answer that refuses is the failure", "[shm][shm-setup]") {
   Place place;
   const auto setup = place.start();
