@@ -90,9 +90,12 @@ Accepted AwaitedHeaders::take(Place place) noexcept {
 }
 
 /// Closes the socket and reports why. `problem` continues the sentence "its PROXY protocol header".
+/// In a child of fork() only closes its copy of a socket that its parent has accepted.
 void AwaitedHeaders::fail(Place place, int err, std::string_view problem) {
+  const bool inherited = place->made_here.inherited();
   Accepted socket = take(place);
   socket.fd.reset();
+  if (inherited) return;
   owner_.header_failed(coded_failure({err, std::generic_category()}, [&] {
     std::string text = socket.peer.to_string();
     if (text.empty()) text = "a client";  // a Unix socket without a name
@@ -106,6 +109,7 @@ void AwaitedHeaders::fail(Place place, int err, std::string_view problem) {
 /// socket still waits for its header; if not, it was passed on or closed, and handlers may have
 /// run.
 bool AwaitedHeaders::read(Place place) {
+  if (place->made_here.inherited()) return fail(place, 0, {}), false;
   const int fd = place->socket.fd.get();
   ProxyHeaderReader& header = place->header;
   const auto failed = [&](int err, std::string_view problem) {

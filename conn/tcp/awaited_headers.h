@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "ae/abi.h"
+#include "ae/core/fork.h"
 #include "ae/event_loop.h"
 #include "conn/error.h"
 #include "conn/kit/proxy_header.h"
@@ -62,6 +63,7 @@ class AwaitedHeaders {
     ae::TimePoint deadline;
     ProxyHeaderReader header{};
     bool watched = false;
+    ae::MadeHere made_here{};  // a child of fork() leaves the header to its parent
   };
   using Place = std::list<Waiting>::iterator;
 

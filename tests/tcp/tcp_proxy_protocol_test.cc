@@ -16,6 +16,7 @@
 #include "conn/tcp/awaited_headers.h"
 #include "conn/tcp/trusted_senders.h"
 #include "tests/support/catch.h"
+#include "tests/support/forked.h"
 #include "tests/support/group_kit.h"
 #include "tests/support/raw_socket.h"
 #include "tests/support/testing.h"
@@ -382,6 +383,33 @@ TEST_CASE("proxy protocol: a header that never comes closes its connection in ti
     RUN_UNTIL(waiters.loop, waiters.failed.size() == 1 && waiters.arrived.size() == 1);
     CHECK(waiters.arrived[0].client.to_string() == kClient);
   }
+}
+
+TEST_CASE("proxy protocol: a header that is awaited at fork() is left to the parent",
+          "[tcp][proxy-protocol]") {
+  const std::string then = GENERATE("it has arrived", "it is late", "others come");
+  CAPTURE(then);
+  Waiters waiters;
+  waiters.headers.watch(waiters.loop);
+  const RawSocket proxy = waiters.add();
+  if (then == "it has arrived") proxy.send(kV1);
+  const int status = testing::forked([&] {
+    waiters.loop.after_fork();
+    std::vector<RawSocket> others;
+    while (then == "others come" && others.size() < 100) others.push_back(waiters.add());
+    if (then == "it has arrived") testing::turns(waiters.loop, 5);
+    if (then == "it is late") {
+      bool later = false;
+      waiters.loop.add_time_event(40ms, [&] { return later = true, ae::kNoMore; });
+      while (!later) waiters.loop.process_events(ae::kFullIteration);
+    }
+    return waiters.failed.empty() && waiters.arrived.empty() ? 0 : 1;
+  });
+  CHECK(status == 0);
+  if (then != "it has arrived") proxy.send(kV1);
+  RUN_UNTIL(waiters.loop, !waiters.failed.empty() || !waiters.arrived.empty());
+  REQUIRE(waiters.failed.empty());
+  CHECK(waiters.arrived[0].client.to_string() == kClient);
 }
 
 // --- unix, several loops, TLS --------------------------------------------------------------------
