@@ -6,6 +6,13 @@
 #include "conn/kit/retry_after.h"
 
 namespace conn { inline namespace AECONN_ABI {
+namespace {
+
+// A listener's own port accepts no more while pending connections for this number of iterations
+// wait: each has a descriptor, and option max-connections does not count it yet.
+constexpr std::size_t kMostBatches = 4;
+
+}  // namespace
 
 AcceptorBase::AcceptorBase(const ConnectionType& type, ReadyList& ready, unsigned batch,
                            AcceptHandler accepted)
@@ -47,9 +54,9 @@ std::vector<Endpoint> AcceptorBase::endpoints() const {
 
 void AcceptorBase::set_listening(bool wanted) {
   if (!port_) return;
-  if (wanted)
+  if (wanted && !port_full_)
     port_->resume();
-  else if (held_)
+  else if (wanted || held_)
     port_->hold_back();
   else
     port_->pause();
@@ -77,7 +84,21 @@ void AcceptorBase::resume() {
 /// nothing while the acceptor is paused or one of its handlers runs: this function is called again
 /// after that.
 void AcceptorBase::go_on() noexcept {
-  if (!stopped_ && !busy() && !(done_.empty() && arrivals_.empty())) run_soon();
+  if (stopped_ || busy()) return;
+  if (!listens_again() || !(done_.empty() && arrivals_.empty())) run_soon();
+}
+
+/// Lets the port accept again if it has paused since too many pending connections waited, and fewer
+/// wait now. Returns false if memory was missing for that, so that it must be tried again.
+bool AcceptorBase::listens_again() noexcept {
+  if (!port_full_ || arrivals_.size() > kMostBatches / 2 * batch_) return true;
+  port_full_ = false;
+  try {
+    set_listening(true);
+  } catch (const std::bad_alloc&) {
+    port_full_ = true;
+  }
+  return !port_full_;
 }
 
 std::size_t AcceptorBase::run_ready() {
@@ -136,6 +157,10 @@ void AcceptorBase::arrive_later(PendingConnectionPtr arrival) {
     arrivals_.push_back(std::move(arrival));
   } catch (const std::bad_alloc&) {
     return lost();
+  }
+  if (port_ && !port_full_ && arrivals_.size() >= kMostBatches * batch_) {
+    port_full_ = true;
+    if (!paused_) port_->hold_back();
   }
   go_on();
 }

@@ -111,6 +111,7 @@ class AECONN_API AcceptorBase : public ae::Deferred,
   Left accept_arrived() override;
   void stop(bool loop_ends) noexcept;
   void go_on() noexcept;
+  bool listens_again() noexcept;
   void admit(PendingConnectionPtr arrival);
 
   const ConnectionType& type_;
@@ -127,6 +128,8 @@ class AECONN_API AcceptorBase : public ae::Deferred,
   std::deque<ConnectionPtr> done_;
   bool paused_ = false, stopped_ = false;
   bool held_ = false;  // true if this object is paused by hold_back() and not by pause()
+  // True if the port does not accept, because too many pending connections wait in arrivals_.
+  bool port_full_ = false;
 };
 
 /// Stops an acceptor, and destroys it once none of its handlers is executing.

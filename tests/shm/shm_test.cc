@@ -5,8 +5,10 @@
 #include <sys/wait.h>
 
 #include <atomic>
+#include <functional>
 #include <thread>
 
+#include "ae/epoll_loop.h"
 #include "ae/loop_group.h"
 #include "conn/capacity.h"
 #include "conn/listener_group.h"
@@ -336,4 +338,49 @@ TEST_CASE("shm: in a child of fork() handlers of its parent's connections do not
   });
   CHECK(status == 0);
   RUN_UNTIL(pair.loop, read == 12);
+}
+
+TEST_CASE("shm: while an accept handler runs the loop, few of the next clients are accepted",
+          "[shm]") {
+  Site site(kShm);
+  ae::EpollLoop loop;  // its dispatch() may be called inside a handler
+  const auto until = [&](const std::function<bool()>& condition) {
+    const auto limit = std::chrono::steady_clock::now() + testing::patience();
+    while (!condition() && std::chrono::steady_clock::now() < limit) loop.dispatch();
+    REQUIRE(condition());
+  };
+  constexpr std::size_t kClients = 200, kBatch = 4, kMost = 10;
+  conn::Endpoint at = site.fresh();
+  at.options = conn::Options::parse("max-connections=10&accept-batch=4&backlog=250");
+  std::vector<ConnectionPtr> accepted;
+  std::vector<testing::RawSocket> clients;
+  std::size_t taken = 0, refused = 0;
+  conn::ListenerPtr listener;
+  const bool resumes = GENERATE(false, true);  // whether the handler calls resume() meanwhile
+  listener = site.type.listen(loop, at, [&](ConnectionPtr one) {
+    accepted.push_back(std::move(one));
+    if (accepted.size() != 1) return;
+    for (std::size_t i = 0; i < kClients; ++i)
+      clients.push_back(testing::RawSocket::connect(testing::address_of(*listener)));
+    const std::size_t before = testing::count_descriptors();
+    for (std::size_t i = 0; i < kClients; ++i) {
+      loop.dispatch();
+      if (resumes) listener->pause();
+      if (resumes) listener->resume();
+    }
+    taken = testing::count_descriptors() - before;
+  });
+  listener->on_refused([&](const conn::Failure&) { ++refused; });
+  const ConnectionPtr first = site.type.create(loop);
+  first->connect(testing::address_of(*listener), [](Connection&) {});
+  until([&] { return accepted.size() == 1; });
+  CHECK(taken > 0);
+  CHECK(taken <= 4 * kBatch);
+  // Then each of them gets a place or is refused.
+  until([&] { return refused == kClients - (kMost - 1); });
+  clients.clear();
+  until([&] { return refused == kClients; });  // those with a place have left without their hello
+  const ConnectionPtr next = site.type.create(loop);
+  next->connect(testing::address_of(*listener), [](Connection&) {});
+  until([&] { return accepted.size() == 2 && next->state() == conn::State::kConnected; });
 }
