@@ -227,7 +227,7 @@ void EpollFiles::sort_left_first(std::span<epoll_event> events) noexcept {
 void EpollFiles::dispatch_ready() {
   if (!core_.may_run(kFileEvents)) return;
   for (bool first = true; broken_ != nullptr; first = false) {
-    if (!first && !core_.has_time()) break;
+    if (!first && (core_.aborting() || !core_.has_time())) break;
     File* const file = broken_;
     broken_ = std::exchange(file->next_broken, nullptr);
     file->broken = false;
@@ -247,7 +247,7 @@ void EpollFiles::dispatch_ready() {
     const std::size_t fd = (begin + n) % files_.size();
     File* const file = files_[fd].get();
     if (file == nullptr || !file->always_ready) continue;
-    if (!std::exchange(first, false) && !core_.has_time()) {
+    if (core_.aborting() || (!std::exchange(first, false) && !core_.has_time())) {
       next_ready_ = fd;
       break;
     }

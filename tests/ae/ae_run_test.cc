@@ -304,6 +304,32 @@ TEST_CASE("event loop: when a handler throws, the others of its iteration run in
   CHECK(calls == "ffp1p2t");
 }
 
+TEST_CASE("event loop: a file handler that throws is the last of its iteration", "[ae]") {
+  const bool closed = GENERATE(false, true);
+  CAPTURE(closed);
+  AnyLoop loop;
+  int thrown = 0;
+  // Regular files are always ready, and closed descriptors have their handlers run once: neither
+  // kind comes from the kernel's list of events.
+  const std::array<int, 2> files{::open("/proc/self/exe", O_RDONLY | O_CLOEXEC),
+                                 ::open("/proc/self/exe", O_RDONLY | O_CLOEXEC)};
+  for (const int file : files) {
+    REQUIRE(file >= 0);
+    loop.add_file_event(file, kReadable, [&](int fd, Mask) {
+      loop.remove_file_event(fd, kReadable);
+      throw Oops{++thrown};
+    });
+    if (closed) ::close(file);
+  }
+  for (int i = 1; i <= 2; ++i) {
+    CHECK_THROWS_AS(loop.process_events(kPoll), Oops);
+    CHECK(thrown == i);
+  }
+  loop.process_events(kPoll);
+  for (const int file : files)
+    if (!closed) ::close(file);
+}
+
 TEST_CASE("event loop: a post or a timer that throws is gone, the ones behind it are not", "[ae]") {
   AnyLoop loop;
   std::string calls;
