@@ -66,16 +66,20 @@ Failure why_not_stale(const std::string& path, const SocketAddress& address) {
   }
 }
 
-/// Gives the socket file the permissions `mode`. Returns 0 or the errno value of the failure.
-int set_mode(const std::string& path, int mode) noexcept {
-  // If others can write to the folder, the path may by now be a link to another file, and may be
-  // replaced at any time. So the file is opened, which does not follow a link, and what was opened
-  // is checked and changed. (Of a link fchmodat() with AT_SYMLINK_NOFOLLOW says EOPNOTSUPP, as it
-  // does where it does not work at all, so chmod() must not be tried next.)
-  const Fd file(::open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+/// Opens the new socket file to change its group and mode. Returns 0 or the errno value of the
+/// failure.
+int open_file(const std::string& path, Fd& file) noexcept {
+  // If others can write to the folder, the path may by now be another file or a link to one, and
+  // may be replaced at any time. So the file is opened, which does not follow a link, and what was
+  // opened is checked and changed.
+  file = Fd(::open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
   struct stat info {};
   if (!file || fstat(file.get(), &info) != 0) return errno;
-  if (!S_ISSOCK(info.st_mode)) return EEXIST;
+  return S_ISSOCK(info.st_mode) ? 0 : EEXIST;
+}
+
+/// Gives the open socket file the permissions `mode`. Returns 0 or the errno value of the failure.
+int set_mode(const Fd& file, const std::string& path, int mode) noexcept {
   std::array<char, 32> same{};
   (void)std::snprintf(same.data(), same.size(), "/proc/self/fd/%d", file.get());
   if (fchmodat(AT_FDCWD, same.data(), static_cast<mode_t>(mode), 0) == 0) return 0;
@@ -84,11 +88,10 @@ int set_mode(const std::string& path, int mode) noexcept {
   return errno;
 }
 
-/// Gives the file the group of option group. Until listen() is called, nobody can connect, whatever
-/// the file's mode. Returns 0 or the errno value of the failure.
-int set_group(const std::string& path, gid_t group) noexcept {
-  const int result =
-      fchownat(AT_FDCWD, path.c_str(), static_cast<uid_t>(-1), group, AT_SYMLINK_NOFOLLOW);
+/// Gives the open file the group of option group. Until listen() is called, nobody can connect,
+/// whatever the file's mode. Returns 0 or the errno value of the failure.
+int set_group(const Fd& file, gid_t group) noexcept {
+  const int result = fchownat(file.get(), "", static_cast<uid_t>(-1), group, AT_EMPTY_PATH);
   return result == 0 ? 0 : errno;
 }
 
@@ -166,11 +169,14 @@ std::vector<SocketType::Bound> UnixType::bind(const Endpoint& endpoint,
     ::unlink(path.c_str());
     refuse(err, "set its " + what + ": " + errno_text(err) + (err == EPERM ? hint : ""));
   };
+  Fd file;
+  if (settings.group || settings.mode >= 0) err = open_file(path, file);
   // The group is set before the mode: chown(2) may take permissions away.
-  if (settings.group && (err = set_group(path, *settings.group)) != 0)
+  if (settings.group && (err != 0 || (err = set_group(file, *settings.group)) != 0))
     undo("group to " + std::to_string(*settings.group),
          "; the process must belong to the group or have CAP_CHOWN");
-  if (settings.mode >= 0 && (err = set_mode(path, settings.mode)) != 0) undo("mode", "");
+  if (settings.mode >= 0 && (err != 0 || (err = set_mode(file, path, settings.mode)) != 0))
+    undo("mode", "");
   std::function<void()> remove = remover(path);
   if (::listen(fd.get(), settings.backlog) != 0) {
     err = errno;

@@ -184,23 +184,30 @@ TEST_CASE("unix: what is not a socket is never removed", "[unix]") {
 
 TEST_CASE("unix: a link that takes the place of the new socket changes no other file's mode",
           "[unix][hostile]") {
+  // A file under the path, too, keeps its mode and its group.
+  const bool link = GENERATE(true, false), group = GENERATE(false, true);
+  CAPTURE(link, group);
   Place place;
   const std::string other = place.folder.path() + "/other";
   std::ofstream(other) << "precious";
   fs::permissions(other, fs::perms::owner_read);
   after_bind = [&] {
     fs::remove(place.path);
-    fs::create_symlink(other, place.path);
+    link ? fs::create_symlink(other, place.path) : fs::create_hard_link(other, place.path);
   };
+  const gid_t given = ::geteuid() == 0 ? 12345 : ::getegid();
   std::string why;
   try {
-    (void)place.listen_here("mode=666");
+    (void)place.listen_here(group ? "group=" + std::to_string(given) : "mode=666");
   } catch (const conn::Error& error) {
     why = error.what();
   }
   REQUIRE_FALSE(after_bind);
-  CHECK(fs::status(other).permissions() == fs::perms::owner_read);
-  CHECK_THAT(why, Contains("set its mode"));
+  struct stat info {};
+  REQUIRE(::stat(other.c_str(), &info) == 0);
+  CHECK((info.st_mode & 07777) == 0400);
+  CHECK(info.st_gid == ::getegid());
+  CHECK_THAT(why, Contains(group ? "set its group" : "set its mode"));
 }
 
 TEST_CASE("unix: a socket of another kind is left alone", "[unix]") {
