@@ -7,6 +7,7 @@
 // that other peers need not send theirs. A connection without changes becomes cold after some
 // iterations: its peer has to send a bell, and the connection costs nothing until then.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -60,7 +61,8 @@ class LoopState final : public ae::LoopLocal, public ae::Source {
   /// Counts one more connection, and reserves its place in the list of connections whose memory the
   /// loop looks at. Throws std::bad_alloc.
   void enter() {
-    hot_.reserve(users_ + 1);
+    // reserve() alone would make room for just one more, and so copy the list for each connection.
+    if (hot_.capacity() <= users_) hot_.reserve(std::max(users_ + 1, 2 * hot_.capacity()));
     ++users_;
   }
   void leave(HotItem& item) noexcept {

@@ -12,8 +12,11 @@
 #include "ae/loop_group.h"
 #include "conn/capacity.h"
 #include "conn/listener_group.h"
+#include "conn/shm/loop_state.h"
+#include "conn/shm/type.h"
 #include "conn/transports/transports.h"
 #include "tests/shm/shm_kit.h"
+#include "tests/support/allocations.h"
 #include "tests/support/forked.h"
 #include "tests/support/no_descriptors.h"
 #include "tests/support/testing.h"
@@ -384,3 +387,14 @@ TEST_CASE("shm: while an accept handler runs the loop, few of the next clients a
   next->connect(testing::address_of(*listener), [](Connection&) {});
   until([&] { return accepted.size() == 2 && next->state() == conn::State::kConnected; });
 }
+
+#if AECONN_COUNTS_ALLOCATIONS
+TEST_CASE("shm: room for connections is not made for each anew", "[shm][allocation]") {
+  testing::AnyLoop loop;
+  const conn::shm::ShmType type;
+  conn::shm::LoopState state(type, loop);
+  const std::size_t before = testing::watch_allocations(false).by_others;
+  for (int i = 0; i < 1000; ++i) state.enter();
+  CHECK(testing::watch_allocations(false).by_others - before < 20);
+}
+#endif
