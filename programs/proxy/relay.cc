@@ -81,23 +81,24 @@ void Relay::connect(conn::ConnectionPtr server, const conn::Endpoint& to, std::s
   down_ = {server_.get(), client_.get(), &counters_.downward};
   hear_of_failure(up_);
   server_->connect(to, [this](conn::Connection& there) {
-    if (there.state() == conn::State::kConnected) return attempt([this] { join(); });
-    ++counters_.failed;
-    const std::string why = there.last_error();
-    abort();
-    owner_.over(*this, why);
+    attempt([this, &there] {
+      if (there.state() == conn::State::kConnected) return join();
+      not_reached(there.last_error());
+    });
   });
+}
+
+void Relay::not_reached(std::string why) noexcept {
+  ++counters_.failed;
+  abort();
+  owner_.over(*this, why);
 }
 
 void Relay::join() {
   // A new connection has room for so few bytes, so a shorter write is a failure.
-  if (!greeting_.empty() && server_->write(greeting_.data(), greeting_.size()) !=
-                                static_cast<ssize_t>(greeting_.size())) {
-    ++counters_.failed;
-    const std::string why = "the PROXY protocol header was not sent: " + server_->last_error();
-    abort();
-    return owner_.over(*this, why);
-  }
+  if (!greeting_.empty() &&
+      server_->write(greeting_.data(), greeting_.size()) != static_cast<ssize_t>(greeting_.size()))
+    return not_reached("the PROXY protocol header was not sent: " + server_->last_error());
   ++counters_.joined;
   joined_ = true;
   for (Flow* each : {&up_, &down_}) {
@@ -235,9 +236,13 @@ void Relay::failed(Flow& flow) {
   if (!back(flow).ended) drop(back(flow));
   cut_by_ = flow.from->loop()->now() + kLastWords;
   if (timer_ != 0) return;
-  timer_ = flow.from->loop()->add_time_event(kLastWords, [this, &flow] {
+  cut_after(kLastWords, flow);
+}
+
+void Relay::cut_after(ae::Duration delay, Flow& flow) {
+  timer_ = flow.from->loop()->add_time_event(delay, [this, &flow] {
     timer_ = 0;
-    cut(flow);
+    attempt([this, &flow] { cut(flow); });
     return ae::kNoMore;
   });
 }
@@ -251,13 +256,8 @@ void Relay::cut(Flow& flow) {
     flow.ended = true;
     failed.set_read_handler(nullptr);
     if (!back(flow).ended) drop(back(flow));
-    if (timer_ != 0) loop.remove_time_event(timer_);
-    timer_ = loop.add_time_event(kLook, [this, &flow] {
-      timer_ = 0;
-      cut(flow);
-      return ae::kNoMore;
-    });
-    return;
+    if (timer_ != 0) loop.remove_time_event(std::exchange(timer_, 0));
+    return cut_after(kLook, flow);
   }
   const std::string text = failed.why_ended().text;  // comes first: it may throw
   // A peer that closes while the other end still writes is not counted as a failure.

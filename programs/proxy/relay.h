@@ -8,6 +8,7 @@
 #include <list>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "conn/connection.h"
 
@@ -34,7 +35,7 @@ class Relay {
    public:
     /// Called when the relay has ended; `why` is empty for an ordinary end. The owner may destroy
     /// the relay in this call; the relay does not use `this` afterwards.
-    virtual void over(Relay& relay, const std::string& why) = 0;
+    virtual void over(Relay& relay, std::string_view why) noexcept = 0;
 
    protected:
     ~Owner() = default;
@@ -71,6 +72,7 @@ class Relay {
   };
   template <typename Step>
   void attempt(const Step& step);
+  void not_reached(std::string why) noexcept;
   void join();
   void watch(Flow& flow);
   void pump(Flow& flow);
@@ -84,6 +86,7 @@ class Relay {
   void hear_of_failure(Flow& flow);
   void failed(Flow& flow);
   void drop(Flow& flow);
+  void cut_after(ae::Duration delay, Flow& flow);
   void cut(Flow& flow);
   bool at_rest() const;
   bool at_rest(const Flow& flow) const;

@@ -6,6 +6,7 @@
 #include <exception>
 #include <iterator>
 #include <new>
+#include <thread>
 #include <utility>
 
 namespace proxy {
@@ -41,7 +42,10 @@ void check(const Settings& settings) {
 }
 
 Site::Site(ae::EventLoop& loop, const conn::Registry& registry, const Settings& settings)
-    : loop_(loop), registry_(registry), settings_(settings) {
+    : loop_(loop),
+      registry_(registry),
+      settings_(settings),
+      idle_text_(fmt::format("closed: no byte in {} s", settings.idle_timeout.count())) {
   if (settings_.idle_timeout == std::chrono::seconds(0)) return;
   idle_timer_ = loop_.add_time_event(kLook, [this]() -> ae::Duration {
     look_for_idle();
@@ -64,8 +68,8 @@ void Site::accept(conn::ConnectionPtr client) try {
       std::make_unique<Relay>(static_cast<Relay::Owner&>(*this), counters_, std::move(client)));
   Relay& relay = *relays_.back();
   relay.place = std::prev(relays_.end());
-  if (settings_.verbose) settings_.log(relay.client_name() + ": connected");
   try {
+    if (settings_.verbose) settings_.log(relay.client_name() + ": connected");
     relay.connect(registry_.create(loop_, settings_.connect), settings_.connect, std::move(header));
   } catch (const std::exception& error) {  // no device or memory
     ++counters_.failed;
@@ -76,7 +80,18 @@ void Site::accept(conn::ConnectionPtr client) try {
   ++counters_.failed;  // the client is closed; other relays continue
 }
 
-void Site::over(Relay& relay, const std::string& why) {
+// Must not throw: its callers cannot go on with a relay whose connections are gone, and often they
+// are called by the relay, which no longer exists then.
+void Site::over(Relay& relay, std::string_view why) noexcept {
+  try {
+    log_end(relay, why);
+  } catch (const std::bad_alloc&) {  // the log lacks this line
+  }
+  relays_.erase(relay.place);
+  tell_if_empty();
+}
+
+void Site::log_end(const Relay& relay, std::string_view why) {
   if (!why.empty() && settings_.verbose)
     settings_.log(fmt::format("{}: {}", relay.client_name(), why));
   else if (!why.empty())
@@ -84,8 +99,20 @@ void Site::over(Relay& relay, const std::string& why) {
                            fmt::format("{}: {}", relay.client_name(), why), settings_.log);
   else if (settings_.verbose)
     settings_.log(relay.client_name() + ": closed");
-  relays_.erase(relay.place);
-  if (relays_.empty() && empty_) std::exchange(empty_, nullptr)();
+}
+
+// If memory is exhausted, calls the function again until it succeeds: nothing else announces that
+// the last relay has ended.
+void Site::tell_if_empty() noexcept {
+  if (!relays_.empty() || !empty_) return;
+  const std::function<void()> empty = std::exchange(empty_, nullptr);
+  for (;;) {
+    try {
+      return empty();
+    } catch (const std::bad_alloc&) {
+      std::this_thread::yield();
+    }
+  }
 }
 
 void Site::look_for_idle() {
@@ -95,13 +122,13 @@ void Site::look_for_idle() {
     if (now - relay.last_byte() < settings_.idle_timeout) continue;
     ++counters_.idle;
     relay.cut_short();
-    over(relay, fmt::format("closed: no byte in {} s", settings_.idle_timeout.count()));
+    over(relay, idle_text_);
   }
 }
 
 void Site::drain(std::function<void()> empty) {
-  if (relays_.empty()) return empty();
   empty_ = std::move(empty);
+  tell_if_empty();
 }
 
 }  // namespace proxy

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "conn/kit/proxy_header.h"
 #include "conn/registry.h"
@@ -47,12 +48,15 @@ class Site final : private Relay::Owner {
   void drain(std::function<void()> empty);
 
  private:
-  void over(Relay& relay, const std::string& why) override;
+  void over(Relay& relay, std::string_view why) noexcept override;
+  void log_end(const Relay& relay, std::string_view why);
+  void tell_if_empty() noexcept;
   void look_for_idle();
 
   ae::EventLoop& loop_;
   const conn::Registry& registry_;
   const Settings& settings_;
+  const std::string idle_text_;  ///< formatted in advance: ending a relay must not need memory
   Counters counters_;
   std::list<std::unique_ptr<Relay>> relays_;
   ae::TimerId idle_timer_ = 0;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Relays that aeconn-proxy itself ends: nobody takes a part of a stream for the whole.
+// Relays that aeconn-proxy itself ends: nobody takes a part of a stream for the whole. Relays that
+// end without memory: only they end.
 
 #include <poll.h>
 
 #include <cerrno>
 #include <memory>
+#include <new>
 #include <string>
 #include <system_error>
 
@@ -12,6 +14,7 @@
 #include "programs/proxy/site.h"
 #include "tests/support/catch.h"
 #include "tests/support/raw_socket.h"
+#include "tests/support/stuck_transport.h"
 #include "tests/support/testing.h"
 
 using namespace std::chrono_literals;
@@ -106,4 +109,60 @@ TEST_CASE("proxy: who is cut between two messages sees the end of the stream", "
   REQUIRE(bed.client.receive(100) == "answer");
   REQUIRE(end_of(bed.client) == 0);
   REQUIRE(end_of(bed.server) == 0);
+}
+
+// --- without memory ------------------------------------------------------------------------------
+
+TEST_CASE("proxy: without memory for its line in the log, a relay ends all the same", "[proxy]") {
+  const std::string when = GENERATE(as<std::string>(), "accepted", "not created", "not reached");
+  CAPTURE(when);
+  testing::AnyLoop loop;
+  conn::Registry registry = conn::all_transports();
+  auto& stuck =
+      static_cast<testing::StuckType&>(registry.add(std::make_unique<testing::StuckType>("stuck")));
+  stuck.broken = when == "not created";
+  stuck.fail_at_once = when == "not reached" ? ECONNREFUSED : 0;
+  proxy::Settings settings;
+  settings.connect = conn::Endpoint::parse("stuck://anything");
+  settings.verbose = when == "accepted";
+  settings.log = [](const std::string&) { throw std::bad_alloc(); };
+  proxy::Site site(loop, registry, settings);
+  const conn::ListenerPtr listener = registry.listen(
+      loop, "tcp://127.0.0.1:0", [&](conn::ConnectionPtr next) { site.accept(std::move(next)); });
+  const RawSocket client = RawSocket::connect(testing::address_of(*listener));
+  RUN_UNTIL(loop, site.counters().failed != 0);
+  CHECK(site.open() == 0);
+  CHECK(site.counters().failed == 1);
+  CHECK(end_of(client) == ECONNRESET);
+}
+
+TEST_CASE("proxy: without memory for its line in the log, a relay is cut all the same", "[proxy]") {
+  Bed bed(false);
+  bed.settings.verbose = true;
+  bed.settings.log = [](const std::string&) { throw std::bad_alloc(); };
+  bed.client.send("question");
+  RUN_UNTIL(bed.loop, bed.site->counters().upward == 8);
+  bed.fill(bed.server);
+  bed.server.close();  // with unread bytes: a reset
+  // The client does not read, so a timer ends the relay after 3 s.
+  RUN_UNTIL(bed.loop, bed.site->open() == 0);
+  CHECK(end_of(bed.client) == ECONNRESET);
+}
+
+TEST_CASE("proxy: the end of the last relay is announced once there is memory", "[proxy]") {
+  const bool open = GENERATE(false, true);  // whether there is still a relay when drain() is called
+  CAPTURE(open);
+  Bed bed(false);
+  const auto end = [&] {
+    bed.client.close();
+    bed.server.close();
+    RUN_UNTIL(bed.loop, bed.site->open() == 0);
+  };
+  if (!open) end();
+  int calls = 0;
+  bed.site->drain([&] {
+    if (++calls < 3) throw std::bad_alloc();
+  });
+  if (open) end();
+  CHECK(calls == 3);
 }
