@@ -27,8 +27,14 @@ constexpr std::size_t kLeastRoom = 16 * 1024;
 constexpr ae::Duration kLastWords = std::chrono::seconds(3);
 constexpr ae::Duration kLook = std::chrono::milliseconds(10);
 
-/// Whether the kernel holds unsent bytes that an abort() would discard.
-bool has_unsent(const conn::Connection& connection) noexcept {
+/// Whether the transport or the kernel holds unsent bytes that an abort() would discard. Sends what
+/// the peer can receive now.
+bool has_unsent(conn::Connection& connection) {
+  connection.flush();
+  // A failure of the connection may have the code ETIMEDOUT, too.
+  if (connection.sync_write(nullptr, 0, ae::Duration::zero()) != 0 && errno == ETIMEDOUT &&
+      connection.state() == conn::State::kConnected && !connection.why_ended())
+    return true;
   int bytes = 0;
   return connection.type().capabilities().reset && connection.fd() >= 0 &&
          ioctl(connection.fd(), SIOCOUTQ, &bytes) == 0 && bytes > 0;
@@ -267,7 +273,6 @@ void Relay::cut(Flow& flow) {
     ++counters_.left;
   else if (!ordinary)
     ++counters_.broken;
-  flow.to->flush();
   abort();
   owner_.over(*this, text);
 }

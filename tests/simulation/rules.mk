@@ -5,9 +5,9 @@ SIM_SRC := $(wildcard tests/simulation/*.cc tests/simulation/tests/*.cc) $(wildc
            $(wildcard tests/conformance/conformance_*_test.cc) $(C_SRC) tests/rdma/rdma_hostile_vectors_test.cc
 SIM_SRC := $(filter-out tests/support/allocations.cc tests/support/socket_calls.cc,$(SIM_SRC))
 ifeq ($(TESTS),library)
-SIM_SRC := $(filter-out tests/simulation/tests/kv_%,$(SIM_SRC))
+SIM_SRC := $(filter-out $(addprefix tests/simulation/tests/,kv_% proxy_%),$(SIM_SRC))
 else
-SIM_SRC += $(filter-out %_main.cc,$(SERVER_SRC))
+SIM_SRC += $(filter-out %_main.cc,$(SERVER_SRC) $(PROXY_SRC))
 endif
 SIM_WRAP := $(patsubst %,-Wl$(COMMA)--wrap=%,recv recvmsg send sendmsg accept4 socket connect listen \
               bind mmap munmap madvise)
