@@ -121,8 +121,13 @@ class StreamState final : public Service::Member, public std::enable_shared_from
     } else if (!queue.empty() || !transfer<kReads>(*connection, buffers, outcome)) {
       using Its = Transfer<kReads, std::decay_t<Handler>, Buffers>;
       auto* const operation = Its::make(std::move(handler), executor, buffers);
-      wait(queue, operation);
-      return kReads ? watch_reads() : watch_writes();
+      try {
+        wait(queue, operation);
+        return kReads ? watch_reads() : watch_writes();
+      } catch (...) {
+        queue.take(operation->id)->discard();  // it has not begun, so it must leave the queue
+        throw;
+      }
     }
     post(executor, std::move(handler), outcome.error, outcome.size);
   }
@@ -142,8 +147,8 @@ class StreamState final : public Service::Member, public std::enable_shared_from
       return post(executor, std::move(handler),
                   code ? from_std(code) : ErrorCode(net::error::invalid_argument));
     }
-    wait(connects_, Connect<std::decay_t<Handler>>::make(std::move(handler), executor));
     try {
+      wait(connects_, Connect<std::decay_t<Handler>>::make(std::move(handler), executor));
       connection->connect(endpoint, [this](conn::Connection&) { connected(); });
     } catch (...) {
       connects_.discard_all();  // the operation has not begun, so it must leave the queue
@@ -210,12 +215,14 @@ class StreamState final : public Service::Member, public std::enable_shared_from
   }
 
   void watch_reads() {
-    if (!std::exchange(reading_, true))
-      connection->set_read_handler([this](conn::Connection&) { readable(); });
+    if (reading_) return;
+    connection->set_read_handler([this](conn::Connection&) { readable(); });  // may throw
+    reading_ = true;
   }
   void watch_writes() {
-    if (!std::exchange(writing_, true))
-      connection->set_write_handler([this](conn::Connection&) { writable(); });
+    if (writing_) return;
+    connection->set_write_handler([this](conn::Connection&) { writable(); });  // may throw
+    writing_ = true;
   }
   // Removes the handler only if data has arrived and no read waits. Usually the next read begins
   // earlier, so the handler stays.
@@ -422,12 +429,17 @@ class AcceptorState final : public Service::Member,
     }
     operation->id = ++last_id_;
     accepts_.push(operation);
-    set_cancel(operation->handler(), [self = weak_from_this(), id = operation->id] {
-      const auto state = self.lock();
-      Operation* const found = state != nullptr ? state->accepts_.take(id) : nullptr;
-      if (found != nullptr) found->finish({net::error::operation_aborted, 0, nullptr});
-    });
-    pause(false);
+    try {
+      set_cancel(operation->handler(), [self = weak_from_this(), id = operation->id] {
+        const auto state = self.lock();
+        Operation* const found = state != nullptr ? state->accepts_.take(id) : nullptr;
+        if (found != nullptr) found->finish({net::error::operation_aborted, 0, nullptr});
+      });
+      pause(false);
+    } catch (...) {
+      accepts_.take(operation->id)->discard();  // it has not begun, so it must leave the queue
+      throw;
+    }
   }
   void cancel() { accepts_.abort_all(); }
   void close() {
@@ -448,11 +460,12 @@ class AcceptorState final : public Service::Member,
  private:
   // While no accept waits, pending connections stay in the backlog.
   void pause(bool paused) {
-    if (std::exchange(paused_, paused) == paused) return;
+    if (paused_ == paused) return;
     if (paused)
       listener->pause();
     else
-      listener->resume();
+      listener->resume();  // may throw
+    paused_ = paused;
   }
 
   Operations accepts_;

@@ -38,6 +38,8 @@
 #endif
 #endif
 
+#include "tests/adapters/asio_ends.h"
+
 using namespace asio_kit;
 using namespace std::chrono_literals;
 
@@ -539,45 +541,6 @@ void coroutines(Bed& bed) {
 }
 #endif
 
-/// The end of a context destroys waiting operations and what they own, for example streams.
-void ends(const std::string& listen, const std::string& query) {
-  doing = "the end of a context";
-  const auto marker = std::make_shared<int>(0);
-  int ran = 0;
-  {
-    Bed bed(listen, query);
-    auto both = bed.connect();
-    struct Owner {
-      Owner(aio::Stream its, std::shared_ptr<int> kept)
-          : stream(std::move(its)), marker(std::move(kept)) {}
-      aio::Stream stream;
-      std::shared_ptr<int> marker;
-      char byte = 0;
-    };
-    // A reference cycle, as with a coroutine that waits for its own stream.
-    const auto owner = std::make_shared<Owner>(std::move(both.server), marker);
-    owner->stream.async_read_some(net::buffer(&owner->byte, 1),
-                                  [owner, &ran](Error, std::size_t) { ++ran; });
-    bed.acceptor.async_accept([marker, &ran](Error, aio::Stream) { ++ran; });
-    aio::Stream connecting(bed.context);
-    const auto other = std::make_shared<Owner>(std::move(connecting), marker);
-    other->stream.async_connect(bed.registry, bed.loop, bed.url(), [other, &ran](Error) { ++ran; });
-#ifdef HAS_COROUTINES
-    net::co_spawn(
-        bed.context,
-        [](aio::Stream stream, std::shared_ptr<int>) -> net::awaitable<void> {
-          char byte = 0;
-          co_await stream.async_read_some(net::buffer(&byte, 1), net::use_awaitable);
-        }(std::move(both.client), marker),
-        net::detached);
-    for (int i = 0; i < 3; ++i) bed.context.poll_one();
-#endif
-    check(marker.use_count() > 3, "operations own what they need");
-    // Acceptor and attachment are destroyed before the context, the operations with it.
-  }
-  check(marker.use_count() == 1, "nothing is left of what waited in a context that has ended");
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -594,6 +557,7 @@ int main(int argc, char** argv) {
     associations(bed);
     failures(bed);
     crowds(bed);
+    not_begun(bed);
 #ifdef HAS_COROUTINES
     coroutines(bed);
 #endif

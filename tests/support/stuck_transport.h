@@ -39,6 +39,11 @@ class StuckType final : public conn::Transport {
     for (Stuck* each : std::set(waiting)) each->finish(err);
   }
   void connect_all() { fail_all(0); }
+  /// Each established connection reads one byte and accepts writes.
+  void let_all_go_on() {
+    flows = true;
+    for (Stuck* each : std::set(established)) each->readable();
+  }
   /// Ends all connections that are established.
   void lose_all() {
     for (Stuck* each : std::set(established)) each->lose();
@@ -50,6 +55,8 @@ class StuckType final : public conn::Transport {
   int create_error = ENODEV;                 ///< the code of what create() throws
   int listen_error = EADDRNOTAVAIL;          ///< the code of what listen() throws
   bool write_throws = false;                 ///< std::bad_alloc
+  bool flows = false;                        ///< read() and writev() transfer a byte
+  bool interest_throws = false;              ///< std::bad_alloc: no handler can be set
   int fail_at_once = 0;                      ///< an errno: they fail as soon as they may
   std::chrono::milliseconds retry_after{0};  ///< which failures ask for
   conn::Error cause() const {
@@ -86,6 +93,7 @@ class StuckType final : public conn::Transport {
       }
       (void)host().run_connect_handler();
     }
+    void readable() { (void)host().run_read_handler(); }
     void lose() {
       type_.established.erase(this);
       fail(type_.failure(ECONNRESET));
@@ -113,12 +121,13 @@ class StuckType final : public conn::Transport {
       ++type_.tried;
       if (type_.fail_at_once != 0) fail(type_.failure(type_.fail_at_once));
     }
-    ssize_t read(void*, std::size_t) override { return again(); }
+    ssize_t read(void*, std::size_t) override { return type_.flows ? 1 : again(); }
     ssize_t writev(const iovec*, int) override {
       if (type_.write_throws) throw std::bad_alloc();
-      return again();
+      return type_.flows ? 1 : again();
     }
     void interest_changed() override {
+      if (type_.interest_throws) throw std::bad_alloc();
       if (!host().wants_write() || state() != conn::State::kConnected || timer_ != 0) return;
       timer_ = loop()->add_time_event(ae::Duration::zero(), [this] {
         timer_ = 0;
