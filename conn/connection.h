@@ -142,10 +142,10 @@ class AECONN_API Connection : public ConnectionFacts {
   ssize_t sync_readline(char* buffer, std::size_t size, ae::Duration timeout);
 
   // --- moving to another loop --------------------------------------------------------------------
-  /// Moves an idle or connected connection, with its handlers, to another loop. To be called on the
-  /// old loop's thread; pass the connection to the new loop with post(). Returns false with errno
-  /// EOPNOTSUPP without Capabilities::rebind; EBUSY while connecting, inside one of its handlers,
-  /// or between reserve() and commit(); EAGAIN while committed or sent data is pending; ENOMEM.
+  /// Moves an idle or connected connection, with its handlers, to another loop. Call it on the old
+  /// loop's thread; pass the connection to the new loop with post(). Returns false with errno
+  /// EOPNOTSUPP without Capabilities::rebind; EBUSY while connecting, in one of its handlers, after
+  /// reserve(); EAGAIN while committed or sent data is pending, in its Outgoing::release; ENOMEM.
   bool rebind(ae::EventLoop& loop);
   /// Moves the connection like rebind(), in two steps, if the new loop is not known yet: leave() on
   /// the old loop's thread, join() on the new one's. Between them only join() and close() may be

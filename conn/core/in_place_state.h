@@ -87,6 +87,9 @@ class InPlace {
   /// Releases all data and output, which ends with `error`, because the connection is being
   /// destroyed.
   void end(std::error_code error) noexcept;
+  /// Returns whether one of this object's functions is executing: it may have called a release
+  /// function of the program.
+  bool busy() const noexcept { return busy_; }
   void leave_loop() noexcept;
   void arrive(InPlacePool& pool) noexcept;
 

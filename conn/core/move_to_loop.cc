@@ -52,7 +52,10 @@ bool ConnectionCore::move(ae::EventLoop* to) {
     errno = EBUSY;
     return false;
   }
-  if (in_place_ != nullptr && (!in_place_->flush() || !in_place_->output().all_reported())) {
+  // Nor does it move inside a release function of its output: the function that has called it still
+  // uses the InPlace object, which would belong to the new loop.
+  if (in_place_ != nullptr &&
+      (in_place_->busy() || !in_place_->flush() || !in_place_->output().all_reported())) {
     errno = EAGAIN;
     return false;
   }

@@ -340,6 +340,35 @@ TEST_CASE("in place: a release may use and close the connection", "[conformance]
   }
 }
 
+TEST_CASE("in place: a release cannot move its connection to another loop", "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    Pair pair(transport);
+    if (!pair.client->type().capabilities().rebind) return;
+    testing::AnyLoop other;
+    Parcel parcel("parcel");
+    bool left = true, moved = true;
+    std::vector<int> errors;
+    parcel.then = [&] {
+      errno = 0;
+      left = pair.client->leave();
+      errors.push_back(errno);
+      errno = 0;
+      moved = !left && pair.client->rebind(other);
+      errors.push_back(errno);
+    };
+    REQUIRE(pair.client->send(parcel.outgoing()) == 6);
+    REQUIRE(testing::receive(pair.loop, *pair.server, 6) == "parcel");
+    RUN_UNTIL(pair.loop, parcel.releases == 1);
+    REQUIRE_FALSE(left);
+    REQUIRE_FALSE(moved);
+    REQUIRE(errors == std::vector<int>{EAGAIN, EAGAIN});
+    REQUIRE(pair.client->leave());  // outside of it, it moves
+    REQUIRE(pair.client->join(pair.loop));
+    put(*pair.client, "after");
+    REQUIRE(testing::receive(pair.loop, *pair.server, 5) == "after");
+  }
+}
+
 TEST_CASE("in place: registered memory may be used with every transport", "[conformance]") {
   FOR_EVERY_TRANSPORT(transport) {
     Pair pair(transport);
