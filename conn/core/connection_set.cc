@@ -45,6 +45,12 @@ bool drain_all(ConnectionCore& connection, ae::TimePoint until) noexcept {
   return connection.carrier_->drain(until);
 }
 
+/// Returns whether a listener sets the connection up, so that the program does not have it yet.
+bool is_arriving(const ConnectionCore& connection) noexcept {
+  return connection.state_ == State::kAccepting && !connection.given_up() &&
+         !connection.connect_due();
+}
+
 /// Returns the number of output bytes that have not left this machine, as far as it is known: those
 /// that the Carrier has not accepted yet, and those in the kernel's send buffer of a socket.
 std::size_t output_here(const ConnectionCore& connection) noexcept {
@@ -197,6 +203,7 @@ void ConnectionSet::cut_served(const Failure& why, std::size_t& connections,
     for (ConnectionCore* each = first_of(kind.head); each != nullptr; each = next_of(*each)) {
       if (!each->served_ || each->inherited() || each->ending_ == ConnectionCore::Ending::kReleased)
         continue;
+      if (is_arriving(*each)) continue;  // it is its listener's
       ++connections;
       bytes += output_here(*each);
       each->cut(why);

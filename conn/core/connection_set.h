@@ -106,11 +106,11 @@ class AECONN_API ConnectionSet final : public ae::LoopLocal {
   /// Sets the function that is called whenever served() becomes 0; null removes it. It must not
   /// throw, nor use connections.
   void when_none_served(std::function<void()> none) noexcept { none_served_ = std::move(none); }
-  /// Aborts all served connections for the reason `why`. Their peers see the same as after
-  /// Connection::abort(); for the program each connection has failed, and the program closes it.
-  /// Adds their number to `connections`, and to `bytes` the output that had not left this machine,
-  /// as far as it is known: bytes that the transport has not accepted yet, and those in the
-  /// kernel's send buffer of a socket.
+  /// Aborts all served connections for the reason `why`, except those that a listener still sets
+  /// up. Their peers see the same as after Connection::abort(); for the program each connection has
+  /// failed, and the program closes it. Adds their number to `connections`, and to `bytes` the
+  /// output that had not left this machine, as far as it is known: bytes that the transport has not
+  /// accepted yet, and those in the kernel's send buffer of a socket.
   void cut_served(const Failure& why, std::size_t& connections, std::uint64_t& bytes) noexcept;
 
   /// Calls drain(), then ends the connections of `type`, and those that may use Carriers of `type`

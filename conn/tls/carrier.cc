@@ -82,6 +82,12 @@ void TlsCarrier::handshake_over(Failure failure) {
   const Handshake::Keeper keeper = handshake_->keeper();
   handshake_.reset();
   LoopState& shared = place_.state(type(), *loop());
+  // The connection has failed while the handshake ran: a Stop has aborted it. fail() keeps the
+  // reason of that failure.
+  if (!failure && state() == State::kError) {
+    ++shared.counters.handshake_failures;
+    failure.code = host().failure().code;
+  }
   if (!failure) {
     if (state() == State::kConnecting) SetupTrace::end();
     session_.give_secret();

@@ -117,6 +117,8 @@ ConnectionPtr TlsType::wrap(ConnectionPtr below, Role role, const std::string& n
   ae::EventLoop& loop = *below->loop();
   LoopState& state = LoopState::of(*this, loop);
   auto [connection, carrier] = make_connection<TlsCarrier>(loop, *this, state);
+  // A connection that is being accepted without a connect handler is taken for a listener's.
+  if (!done) done = [](Connection&) {};
   ConnectionCore::of(*connection).set_connect_handler(std::move(done));
   carrier.begin(std::move(below), role, context_for(options, state), peer_name(options, name), {});
   return std::move(connection);

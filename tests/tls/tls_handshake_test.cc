@@ -4,6 +4,7 @@
 
 #include <cerrno>
 
+#include "conn/stop.h"
 #include "tests/support/catch.h"
 #include "tests/support/tls_kit.h"
 #include "tests/support/tls_statistic.h"
@@ -434,6 +435,26 @@ TEST_CASE("tls: the loop may end while handshakes run", "[tls][handshake]") {
 }
 
 // --- blocking ------------------------------------------------------------------------------------
+
+TEST_CASE("tls: a stop that aborts leaves the handshakes of a listener that it was not given",
+          "[tls][handshake][stop]") {
+  TlsSite site;
+  bool ended = false;
+  conn::Stop stop(site.loop, {.limit = 1ms, .signals = {}, .ends = [&] { ended = true; }});
+  const ListenerPtr listener = site.listen();
+  RawContext context = RawContext::client();
+  RawTls peer(context, RawSocket::connect(testing::address_of(*listener)));
+  SSL_do_handshake(peer.ssl());
+  peer.flush();  // the first flight only
+  RUN_UNTIL(site.loop, statistic(site, site.server, "handshaking") == 1);
+  stop.request();
+  RUN_UNTIL(site.loop, ended);
+  CHECK(stop.left().connections == 0);
+  REQUIRE(testing::aside(site.loop, [&] { return peer.handshake(); }));
+  const ConnectionPtr server = site.next_accepted();
+  CHECK(server->state() == State::kConnected);
+  REQUIRE(site.refused.empty());
+}
 
 TEST_CASE("tls: connect_blocking does the handshake, and says what it could not do",
           "[tls][handshake]") {

@@ -10,9 +10,11 @@
 
 #include "conn/error.h"
 #include "conn/registry.h"
+#include "conn/stop.h"
 #include "conn/tcp/unix_type.h"
 #include "tests/support/catch.h"
 #include "tests/support/tls_kit.h"
+#include "tests/support/tls_statistic.h"
 
 using conn::Connection;
 using conn::ConnectionPtr;
@@ -26,7 +28,9 @@ using testing::info_of;
 using testing::RawContext;
 using testing::RawSocket;
 using testing::RawTls;
+using testing::statistic;
 using testing::TlsSite;
+using namespace std::chrono_literals;
 
 namespace {
 
@@ -117,6 +121,32 @@ TEST_CASE("tls: bytes that were peeked at are the beginning of the handshake", "
   const ConnectionPtr server = site.wrapped();
   REQUIRE(server->id() != id);
   REQUIRE(site.tcp.counters(site.loop).bytes_read > 100);
+}
+
+TEST_CASE("tls: a stop that aborts fails a wrapped connection whose handshake runs",
+          "[tls][wrap][stop]") {
+  EarlyClient site;
+  bool ended = false;
+  conn::Stop stop(site.loop, {.limit = 1ms, .signals = {}, .ends = [&] { ended = true; }});
+  site.send_after("");
+  int calls = 0;
+  const bool has_handler = GENERATE(false, true);
+  Connection::Handler done;
+  if (has_handler) done = [&](Connection&) { ++calls; };
+  const ConnectionPtr server =
+      site.server.wrap(std::move(site.plain), Role::kServer, "", std::move(done));
+  stop.request();
+  RUN_UNTIL(site.loop, ended);
+  CHECK(stop.left().connections == 1);
+  CHECK(server->state() == State::kError);
+  RUN_UNTIL(site.loop, calls == has_handler);
+  (void)testing::aside(site.loop, [&] { return site.peer.handshake(); });
+  RUN_UNTIL(site.loop, statistic(site, site.server, "handshaking") == 0);
+  CHECK(statistic(site, site.server, "handshake_failures") == 1);
+  CHECK(server->state() == State::kError);
+  CHECK(server->last_error() == "the server was stopped before the connection ended");
+  testing::turns(site.loop, 5);
+  CHECK(calls == has_handler);
 }
 
 TEST_CASE("tls: wrap() takes no connection whose output waits above the transport", "[tls][wrap]") {
