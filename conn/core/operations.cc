@@ -17,6 +17,7 @@
 #include "conn/core/connection_set.h"
 #include "conn/core/counting.h"
 #include "conn/core/in_place_state.h"
+#include "conn/core/path_watch.h"
 #include "conn/kit/errno_of.h"
 #include "conn/kit/interruption.h"
 #include "conn/kit/probes.h"
@@ -246,6 +247,8 @@ void Connection::set_read_handler(Handler handler) {
     c.carrier_->peek_anything();
     if (c.in_place_ != nullptr) c.in_place_->read_ahead.peek_anything();
   }
+  // Destroyed last: it may own this connection, which ends with it if its loop has ended.
+  const Handler before = c.on_read_.take();
   c.put(c.on_read_, c.wanted_.read, std::move(handler));
   c.handler_changed(c.on_read_, c.wanted_.read);
 }
@@ -254,6 +257,7 @@ void Connection::set_write_handler(Handler handler, Barrier barrier) {
   ConnectionCore& c = ConnectionCore::of(*this);
   if (c.given_up()) return;
   c.wanted_.barrier = barrier;
+  const Handler before = c.on_write_.take();  // destroyed last, like a read handler
   c.put(c.on_write_, c.wanted_.write, std::move(handler));
   c.handler_changed(c.on_write_, c.wanted_.write);
 }
@@ -288,7 +292,11 @@ void Connection::set_close_handler(Handler handler, CloseOn when) {
 void Connection::clear_handlers() noexcept {
   ConnectionCore& c = ConnectionCore::of(*this);
   if (c.given_up()) return;
+  // Destroyed last: one of them may own this connection, which ends with it if its loop has ended.
   const auto before = std::move(c.close_watch_);
+  const Handler read = c.on_read_.take(), write = c.on_write_.take();
+  const Handler connected = c.rare_ ? c.rare_->on_connect.take() : nullptr;
+  const Handler path = c.rare_ && c.rare_->path ? c.rare_->path->handler.take() : nullptr;
   c.drop_handlers();
   if (!c.events_wanted()) return;
   try {

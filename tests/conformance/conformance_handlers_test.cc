@@ -3,7 +3,9 @@
 
 #include <atomic>
 #include <cerrno>
+#include <memory>
 #include <stdexcept>
+#include <utility>
 
 #include "tests/support/catch.h"
 #include "tests/support/testing.h"
@@ -347,6 +349,41 @@ TEST_CASE("handlers: what they hold is let go when they are removed or the conne
     REQUIRE(resource.use_count() == others + 1);
     pair.client.reset();
     REQUIRE(resource.use_count() == others);
+  }
+}
+
+TEST_CASE("handlers: one that owns its connection may be removed after the end of the loop",
+          "[conformance]") {
+  FOR_EVERY_TRANSPORT(transport) {
+    const int which = GENERATE(0, 1, 2, 3, 4);
+    const bool all = which == 4 || GENERATE(false, true);
+    CAPTURE(which, all);
+    Pair pair(transport);
+    if (pair.loops) return;
+    const auto set = [&](Connection& c, Connection::Handler handler) {
+      if (which == 0) c.set_read_handler(std::move(handler));
+      if (which == 1) c.set_write_handler(std::move(handler));
+      if (which == 2) c.set_close_handler(std::move(handler));
+      if (which == 3) c.set_path_handler(std::move(handler));
+      if (which == 4) c.connect(testing::address_of(*pair.listener), std::move(handler));
+    };
+    auto owner = std::make_shared<ConnectionPtr>(which == 4 ? pair.type.create(pair.loop)
+                                                            : std::move(pair.server));
+    const std::weak_ptr<ConnectionPtr> lives = owner;
+    Connection& owned = **owner;
+    set(owned, [held = std::move(owner)](Connection&) {});
+    pair.client.reset();
+    pair.listener.reset();
+    std::destroy_at(&pair.loop);
+    const bool lived = !lives.expired();
+    if (all)
+      owned.clear_handlers();
+    else
+      set(owned, nullptr);
+    const bool ended = lives.expired();
+    std::construct_at(&pair.loop);
+    REQUIRE(lived);
+    REQUIRE(ended);
   }
 }
 
