@@ -91,14 +91,14 @@ class AECONN_API Stopping final : public ae::LoopLocal {
   /// Returns whether accept_arrived() was called, and has not finished or been stopped yet.
   bool accepting() const noexcept { return accept_timer_ != 0; }
   /// Accepts the connections that have arrived on this loop, in several iterations, with the
-  /// handlers of their listeners. Then calls `done` once, from the loop; at the latest in the
-  /// iteration after `until`. begin(), cut() and end() stop it, without the call. A listener that
-  /// is paused accepts nothing. Throws std::bad_alloc, in which case nothing has begun.
+  /// handlers of their listeners. Then calls `done` once, from the loop: at the latest in the
+  /// iteration after `until` or when the loop ends. begin(), cut() and end() stop it, without the
+  /// call. A paused listener accepts nothing. Throws std::bad_alloc, and then nothing has begun.
   void accept_arrived(ae::TimePoint until, std::function<void()> done);
   /// Begins the stop: notifies the watchers, and calls `drained` once, from the loop, when no
-  /// served connection is left (ConnectionSet::served()). Throws std::bad_alloc if there is no
-  /// memory; nothing has begun then. If watchers throw, throws the first of these exceptions after
-  /// all watchers have been notified.
+  /// served connection is left (ConnectionSet::served()) or the loop ends. Throws std::bad_alloc if
+  /// there is no memory; nothing has begun then. If watchers throw, throws the first of these
+  /// exceptions after all watchers have been notified.
   void begin(ae::TimePoint hurries_from, std::function<void()> drained);
   /// Aborts the served connections that are left. The program's handlers see these connections as
   /// failed.

@@ -38,11 +38,21 @@ StopHook::StopHook(ae::EventLoop& loop, std::function<void()> begins) : begins_(
   Stopping::of(loop).add(*this);
 }
 
-/// Destroys the accept handlers that keep() stored, just before the loop and its connections end.
+/// Destroys the accept handlers that keep() stored, just before the loop and its connections end,
+/// and reports to the Stop that it need not wait for this loop.
 class Stopping::End final : public LoopEndWatcher {
  public:
   explicit End(Stopping& of_whom) : stopping_(of_whom) {}
-  void on_loop_end() noexcept override { stopping_.forget(); }
+  void on_loop_end() noexcept override {
+    stopping_.forget();
+    report();
+  }
+  /// Reports to the Stop. Also called by the destructor of the Stopping, which may come before
+  /// on_loop_end(), because the loop destroys such objects in reverse order of creation.
+  void report() noexcept {
+    if (const auto call = std::exchange(stopping_.accepted_, nullptr)) call();
+    if (const auto call = std::exchange(stopping_.drained_, nullptr)) call();
+  }
 
  private:
   Stopping& stopping_;
@@ -64,6 +74,7 @@ Stopping::Stopping(ae::EventLoop& loop, ConnectionSet& connections)
 Stopping::~Stopping() {
   connections_.when_none_served(nullptr);
   if (timer_ != 0) loop_.remove_time_event(timer_);
+  end_->report();
   stop_accepting();
   while (watchers_ != nullptr) watchers_->stop_watching();
 }

@@ -172,6 +172,28 @@ TEST_CASE("stop of several loops: one that has ended is not waited for", "[stop]
   REQUIRE(service.stop.status() == 0);
 }
 
+TEST_CASE("stop of several loops: one that ends while it drains is not waited for", "[stop]") {
+  ae::LibevLoop control;
+  Service service(control, {.limit = ae::Duration::max()});
+  const std::vector<RawSocket> clients = service.clients();
+  const int before = service.taken;
+  for (const RawSocket& each : clients) each.send("wait\n");
+  service.await_taken(before + static_cast<int>(clients.size()));
+  service.stop.request();
+  ae::EventLoop& last = *service.loops.loop(kLoops - 1);
+  const ae::Poster poster = service.loops.poster(kLoops - 1);
+  std::atomic<bool> begun{false};
+  while (!begun) {
+    control.process_events(ae::kAllEvents | ae::kDontWait);
+    poster.post([&] { begun = conn::Stopping::of(last).begun(); });
+  }
+  poster.post([&] { last.stop(); });
+  while (poster.open()) std::this_thread::sleep_for(1ms);
+  service.open = true;
+  RUN_UNTIL(control, service.stop.phase() == Stop::Phase::kEnded);
+  REQUIRE(service.stop.status() == 0);
+}
+
 TEST_CASE("stop of several loops: connections on their way to a loop are answered", "[stop]") {
   Service service({.limit = ae::Duration::max()});
   std::atomic<bool> go{false};
