@@ -103,6 +103,7 @@ void ConnectionCore::arrive(ae::EventLoop& loop) noexcept {
     return;
   }
   queue_close();
+  if (rare_ && rare_->path && take_waiting(*rare_->path)) path_changed();
   try {
     enter_counters(loop);
   } catch (const std::bad_alloc&) {

@@ -9,7 +9,7 @@
 
 namespace conn { inline namespace AECONN_ABI {
 
-void unqueue(PathWatch& watch) noexcept { watch.unqueue(); }
+void unqueue(PathWatch& watch) noexcept { watch.leave_list(); }
 
 void drop(PathWatch& watch) noexcept { watch.drop(); }
 

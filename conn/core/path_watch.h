@@ -25,8 +25,14 @@ class PathWatch final : public ReadyItem {
     waits_ = false;
     handler.clear();
   }
-  /// Returns whether the path handler is due, but was postponed because the connect handler had not
-  /// run yet. Resets that state.
+  /// Removes this object from the list of the loop that the connection leaves. The handler stays
+  /// due if it was.
+  void leave_list() noexcept {
+    waits_ = waits_ || queued();
+    unqueue();
+  }
+  /// Returns whether the path handler is due, but was postponed: because the connect handler had
+  /// not run yet, or because the connection moved to another loop. Resets that state.
   bool take_waiting() noexcept { return std::exchange(waits_, false); }
 
  private:
