@@ -64,6 +64,10 @@ class AECONN_API FallbackType final : public Transport {
   Statistics statistics(ae::EventLoop& loop) const override;
 
   bool is_over(const ConnectionType& other) const noexcept override;
+  // These call the functions of each available transport of the list.
+  bool has_pending_data(ae::EventLoop& loop) const override;
+  std::size_t process_pending_data(ae::EventLoop& loop) const override;
+  void cleanup(ae::EventLoop& loop) const override;
 
   /// Registers memory with the first available transport whose devices can read memory
   /// (Capabilities::in_place).

@@ -346,6 +346,24 @@ bool FallbackType::is_over(const ConnectionType& other) const noexcept {
   });
 }
 
+bool FallbackType::has_pending_data(ae::EventLoop& loop) const {
+  return std::any_of(candidates_.begin(), candidates_.end(), [&](const Candidate& each) {
+    return each.type != nullptr && each.type->has_pending_data(loop);
+  });
+}
+
+std::size_t FallbackType::process_pending_data(ae::EventLoop& loop) const {
+  std::size_t ran = 0;
+  for (const Candidate& each : candidates_)
+    if (each.type != nullptr) ran += each.type->process_pending_data(loop);
+  return ran;
+}
+
+void FallbackType::cleanup(ae::EventLoop& loop) const {
+  for (const Candidate& each : candidates_)
+    if (each.type != nullptr) each.type->cleanup(loop);
+}
+
 std::unique_ptr<Memory> FallbackType::register_memory(ae::EventLoop& loop,
                                                       std::span<std::byte> bytes) const {
   for (const Candidate& candidate : candidates_) {

@@ -440,6 +440,21 @@ TEST_CASE("fallback: the limits of a list are those of each that can be had", "[
   REQUIRE_THROWS_WITH(limits("absent|stuck"), Contains("not stuck: stuck has no device"));
 }
 
+TEST_CASE("fallback: what is pending for a scheme is pending for the list", "[fallback]") {
+  Place place;
+  const conn::ConnectionType& list = place.registry.require("stuck|absent|other");
+  CHECK_FALSE(list.has_pending_data(place.loop));
+  CHECK(list.process_pending_data(place.loop) == 0);
+  place.other->pending = 2;
+  CHECK(list.has_pending_data(place.loop));
+  place.stuck->pending = 3;
+  CHECK(list.process_pending_data(place.loop) == 5);
+  CHECK_FALSE(list.has_pending_data(place.loop));
+  list.cleanup(place.loop);
+  CHECK(place.stuck->cleanups == 1);
+  CHECK(place.other->cleanups == 1);
+}
+
 TEST_CASE("fallback: what a full server asked for is passed on, however it was asked",
           "[fallback]") {
   Place place;

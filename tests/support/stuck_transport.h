@@ -68,6 +68,13 @@ class StuckType final : public conn::Transport {
     why.retry_after = retry_after;
     return why;
   }
+  bool has_pending_data(ae::EventLoop&) const override { return pending != 0; }
+  std::size_t process_pending_data(ae::EventLoop&) const override {
+    return std::exchange(pending, 0);
+  }
+  void cleanup(ae::EventLoop&) const override { ++cleanups; }
+  mutable std::size_t pending = 0;  ///< number of handlers that are due
+  mutable int cleanups = 0;         ///< number of calls of cleanup()
   std::vector<conn::Capacity> capacity(const conn::Endpoint&,
                                        std::uint64_t connections) const override {
     if (broken) throw cause();
