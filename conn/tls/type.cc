@@ -52,6 +52,8 @@ Capabilities TlsType::capabilities() const noexcept {
   // TLS half-closes by sending close_notify, whatever the transport below can do
   all.half_close = true;
   all.integrity = true;
+  // What is sent is encrypted into memory of TLS.
+  all.in_place = false;
   all.reset = true;  // TLS resets by leaving out close_notify, whatever the transport below can do
   return all;
 }

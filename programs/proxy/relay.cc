@@ -108,8 +108,7 @@ void Relay::join() {
   ++counters_.joined;
   joined_ = true;
   for (Flow* each : {&up_, &down_}) {
-    const conn::Capabilities can = each->to->type().capabilities();
-    each->in_place = can.in_place && !can.integrity;  // TLS encrypts from memory anywhere
+    each->in_place = each->to->type().capabilities().in_place;
     each->piece = kLeastRoom;
   }
   hear_of_failure(down_);

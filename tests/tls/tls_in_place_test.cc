@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What TLS copies of bytes sent in place: only bytes that have to share a record with others.
 
+#include <array>
 #include <cstring>
+#include <string>
 
+#include "conn/transports/transports.h"
 #include "tests/support/catch.h"
 #include "tests/support/testing.h"
 
@@ -121,3 +124,22 @@ TEST_CASE("tls: pieces of any size arrive in order", "[tls]") {
   RUN_UNTIL(pair.loop, server.bytes.size() == expected.size());
   REQUIRE(server.bytes == expected);
 }
+
+#if AECONN_TLS && AECONN_RDMA
+TEST_CASE("tls: memory is registered with rdma, not with TLS over it", "[tls][rdma][fallback]") {
+  conn::Registry registry = conn::all_transports();
+  testing::AnyLoop loop;
+  std::array<std::byte, 4096> bytes{};
+  const auto registered = [&](const char* scheme) {
+    const auto memory = registry.require(scheme).register_memory(loop, bytes);
+    return memory->of() != nullptr ? std::string(memory->of()->name()) : "";
+  };
+  for (const char* const scheme : {"tcp", "tls", "rdma", "tls+rdma", "rdma|tls+rdma"}) {
+    CAPTURE(scheme);
+    // reserve() returns the transport's own memory exactly where memory is registered.
+    CHECK(registry.require(scheme).capabilities().in_place == (scheme == std::string("rdma")));
+    CHECK(registered(scheme) == (std::string(scheme).starts_with("rdma") ? "rdma" : ""));
+  }
+  CHECK(registered("tls+rdma|rdma") == "rdma");
+}
+#endif
