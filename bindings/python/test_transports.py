@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import ctypes
 import errno
 import gc
 import os
@@ -442,6 +443,22 @@ class Values(unittest.TestCase):
                 await aeconn.start_server(lambda *_: None, url)
             self.assertEqual(caught.exception.errno, errno.EADDRINUSE)
             server.close()
+
+        asyncio.run(run())
+
+    def test_no_memory_to_wait_until_more_can_be_written(self):
+        def full(*_):
+            ctypes.set_errno(errno.ENOMEM)
+            return -1
+
+        async def run():
+            with socket.create_server(("127.0.0.1", 0)) as listening:
+                transport, protocol = await kv("tcp://127.0.0.1:%d" % listening.getsockname()[1])
+                with listening.accept()[0], mock.patch.object(lib, "on_writable", full):
+                    transport.write(b"x" * (1 << 25))  # nobody reads
+                    error = await asyncio.wait_for(protocol.lost, 5)
+                self.assertEqual(error.errno, errno.ENOMEM)
+                self.assertEqual(transport.get_write_buffer_size(), 0)
 
         asyncio.run(run())
 

@@ -304,7 +304,8 @@ class Transport(asyncio.Transport):
         if n < len(data):
             self._attached.called.steps[self._number + 1] = self._on_writable
             self._unsent += memoryview(data)[max(n, 0) :]
-            lib.on_writable(self._conn, NOTE, self._number + 1)
+            if lib.on_writable(self._conn, NOTE, self._number + 1) != 0:
+                return self._end(_native.io_error(self._conn))
             self._pause_if_full()
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
