@@ -183,7 +183,7 @@ int ConnectionCore::release_descriptor(ConnectionPtr& connection) noexcept {
   if (core.state_ != State::kConnected || !core.events_wanted() || core.inherited()) return -1;
   if (core.reserved_ != 0) return -1;
   if (const InPlace* const held = core.in_place_; held != nullptr) {
-    if (held->waits() || held->output().lends() || held->shutdown_due()) return -1;
+    if (held->output().waits() || held->output().lends() || held->shutdown_due()) return -1;
     if (held->read_ahead.unread() != 0) return -1;
   }
   const int fd = core.carrier_->release_descriptor();
@@ -287,7 +287,7 @@ bool ConnectionCore::may_send() noexcept {
     errno = EPIPE;
     return false;
   }
-  if (!in_place_->waits() || in_place_->flush()) return true;
+  if (!in_place_->output().waits() || in_place_->flush()) return true;
   if (state_ != State::kConnected) {
     (void)refuse(ae::kWritable);
     return false;
@@ -309,7 +309,7 @@ int ConnectionCore::end_output(bool both) {
   if (in_place_ != nullptr) {
     if (both) in_place_->read_ahead.end();
     if (!both && in_place_->shutdown_due()) return 0;
-    if (in_place_->waits() && !in_place_->flush()) {
+    if (in_place_->output().waits() && !in_place_->flush()) {
       if (state_ == State::kConnected) in_place_->shut_down_later();
       return 0;
     }

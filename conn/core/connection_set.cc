@@ -32,7 +32,8 @@ constexpr ae::Duration kTurn = std::chrono::milliseconds(2);
 /// the Carrier has not accepted yet. Returns true if the connection has nothing more to send, or
 /// can send nothing more.
 bool drain_all(ConnectionCore& connection, ae::TimePoint until) noexcept {
-  if (connection.in_place_ != nullptr && connection.in_place_->waits() && !connection.closing()) {
+  if (connection.in_place_ != nullptr && connection.in_place_->output().waits() &&
+      !connection.closing()) {
     try {
       while (!connection.in_place_->flush()) {
         if (std::chrono::steady_clock::now() >= until) return false;

@@ -53,8 +53,7 @@ class InPlace {
   std::span<std::byte> reserve(std::size_t size) noexcept { return output_.reserve(size); }
   void commit(std::size_t size) noexcept;
   bool send(const Outgoing& bytes) noexcept;
-  /// Returns whether there is output that was not passed to the Carrier yet.
-  bool waits() const noexcept { return output_.waits(); }
+  /// The output, of which a part may not have been passed to the Carrier yet (waits()).
   const PendingOutput& output() const noexcept { return output_; }
   /// Passes pending output to the Carrier, as far as the Carrier accepts it. Returns true if no
   /// output is left.

@@ -227,7 +227,7 @@ void Connection::flush() noexcept {
   ConnectionCore& c = ConnectionCore::of(*this);
   if (c.given_up() || c.abandoned_ || c.loop_ == nullptr || c.moves()) return;
   AECONN_PROBE(flush, c.id_);
-  if (c.in_place_ != nullptr && c.in_place_->waits()) {
+  if (c.in_place_ != nullptr && c.in_place_->output().waits()) {
     try {
       (void)c.in_place_->flush();
     } catch (const std::bad_alloc&) {

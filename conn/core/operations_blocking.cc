@@ -61,7 +61,7 @@ bool Connection::sync_wait(ae::Mask direction, ae::Duration timeout) {
   Deadline deadline(timeout);
   bool ready = c.carrier_->wait_for(direction, deadline.at());
   // Output of earlier commit() and send() calls must be passed to the Carrier before a write.
-  while (ready && !reading && c.in_place_ != nullptr && c.in_place_->waits()) {
+  while (ready && !reading && c.in_place_ != nullptr && c.in_place_->output().waits()) {
     (void)c.in_place_->flush();
     ready = !Interruption::ends() && deadline.wait_again() &&
             c.carrier_->wait_for(direction, deadline.at());
@@ -117,7 +117,8 @@ ssize_t Connection::sync_write(const void* buffer, std::size_t size, ae::Duratio
   // False if output of earlier commit() and send() calls could not be passed to the Carrier in
   // time. If this call has written bytes, there is no such output left.
   bool flushed = true;
-  while (flushed && c.in_place_ != nullptr && c.in_place_->waits() && !c.in_place_->flush()) {
+  while (flushed && c.in_place_ != nullptr && c.in_place_->output().waits() &&
+         !c.in_place_->flush()) {
     flushed = !Interruption::ends() && deadline.wait_again();
     if (flushed) c.carrier_->wait_for(ae::kWritable, deadline.at());
   }

@@ -90,7 +90,7 @@ std::span<std::byte> Connection::reserve(std::size_t size) {
   size = std::max<std::size_t>(size, 1);
   std::span<std::byte> room;
   bool lends = !c.carrier_->reserves_in_place();
-  if (!lends && c.in_place_ != nullptr && c.in_place_->waits()) {
+  if (!lends && c.in_place_ != nullptr && c.in_place_->output().waits()) {
     lends = c.wanted_.blocked || !c.in_place_->flush();
     if (c.state_ != State::kConnected) {
       (void)c.refuse(ae::kWritable);

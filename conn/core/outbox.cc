@@ -76,7 +76,7 @@ bool InPlace::flush() {
   if (connection_->inherited()) [[unlikely]]
     leave_to_parent();
   bool blocked = false;
-  while (waits() && !blocked) {
+  while (output_.waits() && !blocked) {
     // The connection has ended since the program reserved the buffer for this output, so the output
     // is discarded.
     if (connection_->state_ != State::kConnected) {
@@ -107,16 +107,16 @@ bool InPlace::flush() {
   }
   queue_telling();
   look_at_room();
-  if (waits() != connection_->wanted_.blocked) set_blocked(waits());
-  if (!waits() && shutdown_due_) {
+  if (output_.waits() != connection_->wanted_.blocked) set_blocked(output_.waits());
+  if (!output_.waits() && shutdown_due_) {
     shutdown_due_ = false;
     if (connection_->state_ == State::kConnected)
       (void)connection_->shut_carrier_down(read_ahead.ended());
   }
-  return !waits();
+  return !output_.waits();
 }
 
-bool InPlace::has_room() { return (!waits() || flush()) && !connection_->wanted_.full; }
+bool InPlace::has_room() { return (!output_.waits() || flush()) && !connection_->wanted_.full; }
 
 /// Sets whether output waits for the Carrier, which sends it: the Carrier must then signal when it
 /// accepts more data.
@@ -175,7 +175,7 @@ void InPlace::queue_sending() noexcept {
 /// are called from the event loop, which does not sleep until then.
 void InPlace::queue_telling() noexcept {
   const bool to_tell = output_.has_release();
-  const bool to_close = connection_->given_up() && !connection_->closing() && !waits();
+  const bool to_close = connection_->given_up() && !connection_->closing() && !output_.waits();
   if (pool_ != nullptr && (to_tell || to_close)) pool_->ready().push(telling_);
   if (connection_->wanted_.full) look_at_room();
 }
@@ -195,7 +195,7 @@ void InPlace::tell() noexcept {
 /// Called by the loop at the end of an iteration: passes output to the Carrier. Runs no handler.
 std::size_t InPlace::run_sending() {
   ConnectionCore& connection = *connection_;
-  if (waits() && !connection.wanted_.blocked) {
+  if (output_.waits() && !connection.wanted_.blocked) {
     (void)flush();
     if (connection.state_ == State::kConnected && !connection.inherited())
       (void)connection.carrier_->flush(ae::TimePoint::min());
@@ -206,7 +206,7 @@ std::size_t InPlace::run_sending() {
 
 std::size_t InPlace::run_telling() {
   tell();
-  if (connection_->given_up() && !connection_->closing() && !waits())
+  if (connection_->given_up() && !connection_->closing() && !output_.waits())
     finish_close();
   else
     settle();
@@ -287,7 +287,7 @@ void InPlace::discard() {
   pool_->chunks().release(scratch);
   if (!over) return;
   connection_->put(connection_->on_read_, connection_->wanted_.read);
-  set_blocked(waits());
+  set_blocked(output_.waits());
 }
 
 void InPlace::finish_close() noexcept {
