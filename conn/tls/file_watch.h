@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ae/abi.h"
+#include "ae/core/fork.h"
 
 namespace conn { inline namespace AECONN_ABI { namespace tls {
 
@@ -22,6 +23,10 @@ class FileWatch {
 
   /// Readable once something may have changed, until drain() is called. Owned by this object.
   int fd() const noexcept { return fd_; }
+  /// Returns whether this object was made in the parent of this process, before fork(). Its
+  /// descriptor is then the parent's too: a child that called follow() or drain() would take the
+  /// parent's events.
+  bool inherited() const noexcept { return made_here_.inherited(); }
   /// Watches `files` from now on and no others. Must be called again after each change, because
   /// paths may then lead to other folders. A change after this call is announced. Throws Error if
   /// a folder may not be watched.
@@ -35,6 +40,7 @@ class FileWatch {
 
   int fd_;
   std::set<int> watched_;  // inotify's numbers of the watched folders
+  const ae::MadeHere made_here_;
 };
 
 }}}  // namespace conn::tls

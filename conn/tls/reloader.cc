@@ -20,8 +20,14 @@ constexpr const char* kOldOnesStay = "TLS files not read again, the old ones sta
 
 }  // namespace
 
+/// Returns whether this process watches the files of `context`, or must not. In a child of fork(),
+/// the watch of the parent is replaced by one of its own.
+bool Reloader::follows(const std::shared_ptr<const Context>& context) const noexcept {
+  return followed_.lock() == context && !(watch_ && watch_->inherited());
+}
+
 void Reloader::follow(const std::shared_ptr<const Context>& context) {
-  if (followed_.lock() == context) return;
+  if (follows(context)) return;
   if (context->settings().reload == Settings::Reload::kNo) {
     stop();
   } else {
@@ -38,7 +44,7 @@ void Reloader::begin(const std::shared_ptr<const Context>& context) {
 }
 
 void Reloader::try_to_follow(const std::shared_ptr<const Context>& context) {
-  if (followed_.lock() == context) return;
+  if (follows(context)) return;
   try {
     follow(context);
   } catch (const std::exception& error) {
@@ -67,11 +73,14 @@ void Reloader::check_at_once(const Context& context) {
 }
 
 void Reloader::watch(const Context& context) {
+  if (watch_ && watch_->inherited()) unwatch();
   if (!watch_) {
     watch_.emplace();
     try {
       shared_.loop().add_file_event(watch_->fd(), ae::kReadable | ae::kTrusted,
                                     [this](int, ae::Mask) {
+                                      if (watch_->inherited())
+                                        return try_to_follow(contexts_.get());
                                       if (watch_->drain()) check_soon();
                                     });
     } catch (const std::exception&) {
@@ -85,6 +94,10 @@ void Reloader::watch(const Context& context) {
 void Reloader::stop() noexcept {
   if (timer_ != 0) shared_.loop().remove_time_event(timer_);
   timer_ = 0;
+  unwatch();
+}
+
+void Reloader::unwatch() noexcept {
   if (watch_) shared_.loop().remove_file_event(watch_->fd(), ae::kReadable);
   watch_.reset();
 }

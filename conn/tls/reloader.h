@@ -42,7 +42,9 @@ class Reloader {
   void stop() noexcept;
 
  private:
+  bool follows(const std::shared_ptr<const Context>& context) const noexcept;
   void watch(const Context& context);
+  void unwatch() noexcept;
   void check_in(ae::Duration time);
   void check_soon();
   void check_at_once(const Context& context);

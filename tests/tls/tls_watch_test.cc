@@ -2,8 +2,11 @@
 // conn/tls: reload=auto: files that change are read again, however they are replaced.
 #if AECONN_TLS
 
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -482,6 +485,44 @@ TEST_CASE("tls watch: a listener on a context that was kept begins with files of
   std::this_thread::sleep_for(2 * conn::tls::ContextSource::kQuiet);
   site.serve(site.place);
   CHECK(site.visit() == "second");
+}
+
+TEST_CASE("tls watch: a child of fork() that goes on with the loop takes nothing from its parent",
+          "[tls][reload]") {
+  WatchSite site;
+  const Identity even = site.issue("even"), odd = site.issue("odd");
+  site.install(even, site.place);
+  site.serve(site.place);
+  REQUIRE(site.visit() == "even");
+  int over[2];  // closed by the parent after the last renewal
+  REQUIRE(pipe2(over, O_NONBLOCK | O_CLOEXEC) == 0);
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    alarm(60 * testing::slower());
+    int status = 99;
+    try {
+      close(over[1]);
+      site.loop.after_fork();
+      site.listener->pause();  // the parent accepts
+      for (char byte = 0; read(over[0], &byte, 1) != 0;)
+        (void)site.loop.process_events(ae::kFullIteration | ae::kDontWait);
+      site.listener->resume();
+      status = site.visit() == "odd" ? 0 : 1;
+    } catch (...) {
+    }
+    _exit(status);
+  }
+  close(over[0]);
+  for (std::uint64_t i = 1; i <= 5; ++i) {
+    site.install(i % 2 == 0 ? even : odd, site.place);
+    RUN_UNTIL(site.loop, site.count("reloads") == i);
+  }
+  CHECK(site.visit() == "odd");
+  close(over[1]);
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+  CHECK(status == 0);
 }
 
 TEST_CASE("tls watch: no path does any harm", "[tls][reload]") {
