@@ -535,7 +535,8 @@ void aeconn_set_user_data(aeconn_conn* conn, void* data);
 /* Moves the connection to another loop in two steps: call aeconn_leave() on the old loop's thread,
  * then aeconn_join() on the new one's. In between only aeconn_close() is allowed. Over rdma only
  * with resume=yes at both ends (else EOPNOTSUPP). 0, or -1 with errno: EBUSY inside the
- * connection's own handler, EAGAIN while data sent in place is pending. */
+ * connection's own handler, EAGAIN while data sent in place is pending, and in its release
+ * function. */
 int aeconn_leave(aeconn_conn* conn);
 int aeconn_join(aeconn_conn* conn, aeconn_loop* loop);
 
