@@ -353,6 +353,13 @@ void PathRecovery::on_resume_request(std::unique_ptr<RdmaPending> request,
 void PathRecovery::accept_again(std::unique_ptr<RdmaPending> request) {
   const ResumeMessage asked = *decode_resume(request->private_data());
   if (asked.reason == ResumeReason::kForget) return forget(*request, asked);
+  // The deadline needs memory, and is set first: later failures would have to undo more, and once
+  // rdma_accept() was called, the request could not be rejected.
+  if (!deadline_.set(link_.settings().accept_timeout, Deadline::Of::kAccept)) {
+    request->refuse("out of memory");
+    session_->set_next(session_->until());
+    return state().want_reap(link_.user());
+  }
   if (!session_->take_count(asked.received)) {
     request->refuse(text_of(Refused::kGap));
     return user_.end_with(gap());
@@ -377,11 +384,9 @@ void PathRecovery::accept_again(std::unique_ptr<RdmaPending> request) {
                                             session_->request_key(), mac);
       return PrivateData(bytes);
     };
-    // By reference, so that nothing is allocated before begin() makes the stream fit the count that
+    // By reference, so that no memory is needed before begin() makes the stream fit the count that
     // the peer has told: a failure in between would make the next request look like a gap.
     accept_request(link_, {asked.hello, std::ref(begin), std::ref(answer)});
-    if (!deadline_.set(link_.settings().accept_timeout, Deadline::Of::kAccept))
-      throw std::bad_alloc();
     state().look_at(link_.user(), clock_now() + kAttemptTick);
   } catch (const std::exception& error) {
     // The session continues, because the peer will ask again, and by then there may be memory.

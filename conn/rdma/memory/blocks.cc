@@ -65,7 +65,7 @@ Block* BlockPool::find(std::size_t size, const MemoryLimit& limit, Failure* why,
   try {
     grow(size, order, limit, slab);
     if (order < kOrders) return take(order);
-    Block& block = slabs_.back()->units.front();
+    Block& block = slabs_.back()->units[0];
     block.free = false;
     return &block;
   } catch (const VerbsError& error) {
@@ -80,7 +80,7 @@ Block* BlockPool::acquire_zeros(std::size_t size, const MemoryLimit& limit, Fail
   assert(!config_.cache);
   Block* block = acquire(size, limit, why);
   if (block == nullptr) return nullptr;
-  if (block->slab->whole) {
+  if (block->slab->count == 1) {
     if (block->dirty) std::memset(block->data, 0, block->size);
     return block;
   }
@@ -116,10 +116,10 @@ Block* BlockPool::take(unsigned order) noexcept {
 
 Block* BlockPool::take_whole(std::size_t size) noexcept {
   for (const std::unique_ptr<Slab>& slab : slabs_) {
-    if (!slab->whole || slab->size != size || !slab->units.front().free) continue;
-    slab->units.front().free = false;
+    if (!slab->whole || slab->size != size || !slab->units[0].free) continue;
+    slab->units[0].free = false;
     slab->empty_since = {};
-    return &slab->units.front();
+    return &slab->units[0];
   }
   return nullptr;
 }
@@ -134,10 +134,12 @@ void BlockPool::grow(std::size_t size, unsigned order, const MemoryLimit& limit,
   std::unique_ptr<Slab> slab;
   const auto make = [&](std::size_t bytes) {
     // These records of blocks are allocated before make_slab(), so that a lack of memory shows
-    // before a slab (memory to be cut into blocks) exists.
-    std::vector<Block> units(whole ? 1 : bytes / kUnit);
+    // before a slab (memory to be cut into blocks) exists. A slab that is never cut needs one.
+    const std::size_t count = whole || config_.largest == 0 ? 1 : bytes / kUnit;
+    auto units = std::make_unique<Block[]>(count);
     slab = make_slab(bytes, limit);
     slab->units = std::move(units);
+    slab->count = static_cast<std::uint32_t>(count);
   };
   try {
     make(whole ? least : wish);
@@ -146,16 +148,17 @@ void BlockPool::grow(std::size_t size, unsigned order, const MemoryLimit& limit,
     make(least);  // the larger size failed, but there may be memory for the least size
   }
   slab->whole = whole;
-  for (std::size_t i = 0; i < slab->units.size(); ++i) {
+  for (std::size_t i = 0; i < slab->count; ++i) {
     slab->units[i].slab = slab.get();
     slab->units[i].data = slab->base + i * kUnit;
   }
-  Block& all = slab->units.front();
+  Block& all = slab->units[0];
   all.size = static_cast<std::uint32_t>(slab->size);
   bytes_ += slab->size;
   slabs_.push_back(std::move(slab));
   if (whole) return;
-  all.order = static_cast<std::uint8_t>(order_of(slabs_.back()->size));
+  all.order =
+      static_cast<std::uint8_t>(config_.largest == 0 ? order : order_of(slabs_.back()->size));
   link(all);
 }
 
@@ -173,7 +176,7 @@ void BlockPool::release(Block* block) noexcept {
 }
 
 void BlockPool::put(Block& block) noexcept {
-  const std::size_t units = block.slab->whole ? 1 : std::size_t{1} << block.order;
+  const std::size_t units = block.slab->count == 1 ? 1 : std::size_t{1} << block.order;
   for (Block* unit = &block; unit != &block + units; ++unit) unit->dirty = true;
   if (block.slab->whole)
     block.free = true;
@@ -185,9 +188,9 @@ void BlockPool::put(Block& block) noexcept {
 // from if that half is free, and repeats this with the merged block.
 void BlockPool::join(Block* block) noexcept {
   Slab& slab = *block->slab;
-  std::size_t index = static_cast<std::size_t>(block - slab.units.data());
+  std::size_t index = static_cast<std::size_t>(block - slab.units.get());
   unsigned order = block->order;
-  while ((std::size_t{1} << order) < slab.units.size()) {
+  while ((std::size_t{1} << order) < slab.count) {
     const std::size_t other = index ^ (std::size_t{1} << order);
     Block& half = slab.units[other];
     if (!half.free || half.order != order) break;
@@ -227,15 +230,15 @@ void BlockPool::empty_cache(Cache& cache, std::size_t left) noexcept {
 // --- freeing unused memory -----------------------------------------------------------------------
 
 bool BlockPool::empty(const Slab& slab) noexcept {
-  const Block& first = slab.units.front();
-  return first.free && (slab.whole || std::size_t{1} << first.order == slab.units.size());
+  const Block& first = slab.units[0];
+  return first.free && (slab.count == 1 || std::size_t{1} << first.order == slab.count);
 }
 
 void BlockPool::drop(std::size_t index) noexcept {
   std::unique_ptr<Slab> slab = std::move(slabs_[index]);
   slabs_[index] = std::move(slabs_.back());
   slabs_.pop_back();
-  if (!slab->whole) unlink(slab->units.front());
+  if (!slab->whole) unlink(slab->units[0]);
   bytes_ -= slab->size;
 }
 

@@ -50,8 +50,9 @@ struct Slab {
   std::size_t size = 0;
   ibv_mr* mr = nullptr;  ///< registration with the device; null in a PagePool
   /// One element for each 4 KiB of the slab (this piece of memory); the element of a block's first
-  /// 4 KiB represents the block. A slab with `whole` has one element only.
-  std::vector<Block> units;
+  /// 4 KiB represents the block. A slab that is not cut has one element only.
+  std::unique_ptr<Block[]> units;
+  std::uint32_t count = 0;  ///< number of elements of `units`
   bool whole = false;  ///< true if the slab is a single block, larger than BlockPool::kLargest
   /// Time at which tick() first found the slab (this piece of memory) unused; zero: it is in use or
   /// was not checked yet.

@@ -329,7 +329,7 @@ TEST_CASE("resume: a listener of another loop hands the request on",
           fail_allocation(Allocator::kNew, 0);
           (void)world.advance(world.now() + 50us);
         }
-        until([&] { return last->over() || (last->established && !last->offers.empty()); });
+        until([&] { return last->failed || (last->established && !last->offers.empty()); });
       }
       peer.reset();
       next.reset();
