@@ -389,7 +389,8 @@ void torture_on(const Profile& profile, const std::string& transport, What what,
              kNames[static_cast<std::size_t>(what)], survived);
   CAPTURE(profile.name);
   CHECK(failed == 0);
-  CHECK(tried != 0);
+  // A selection that begins late may find none: some transports make few calls.
+  CHECK((tried != 0 || which.first != 1));
 }
 
 void torture(const std::string& transport, What what, std::uint64_t stride = 1,
